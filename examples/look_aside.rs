@@ -13,16 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let servers = Address::parse_list(server.as_deref().unwrap_or("127.0.0.1:11211"))?;
     let client = Client::new(&servers, Placement::Ketama, Options::default())?;
     let budget = || Budget::new(Duration::from_millis(250));
-    let key = WireKey {
-        bytes: b"example:greeting",
-        is_base64: false,
-    };
+    let key = WireKey { bytes: b"example:greeting", is_base64: false };
     if client.get(key, false, &budget())?.is_none() {
-        let item = Item {
-            key,
-            flags: 0,
-            body: b"hello",
-        };
+        let item = Item { key, flags: 0, body: b"hello" };
         client.store(StoreMode::Set, item, 60, false, &budget())?;
     }
     let found_value = client.get(key, false, &budget())?;

@@ -18,7 +18,8 @@ const PASSWORD: &str = "correct horse battery staple 5f0c1d7a9b3e";
 fn server() -> InMemorySession {
     static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
     let path = FILE.get_or_init(|| {
-        let path = std::env::temp_dir().join(format!("glasscache-fuzz-users-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("glasscache-fuzz-users-{}", std::process::id()));
         std::fs::write(&path, format!("user:{PASSWORD}\n")).expect("a file of users");
         path
     });

@@ -10,9 +10,8 @@ use glasscache_protocol::text::{Parsed, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let mut request = [b"mg ".as_slice(), b"ms ", b"md ", b"ma ", b"me "][usize::from(
-        input.first().copied().unwrap_or(0) % 5,
-    )]
+    let mut request = [b"mg ".as_slice(), b"ms ", b"md ", b"ma ", b"me "]
+        [usize::from(input.first().copied().unwrap_or(0) % 5)]
     .to_vec();
     request.extend(input.iter().skip(1).filter(|byte| **byte != b'\n'));
     request.extend_from_slice(b"\r\n");
@@ -32,7 +31,8 @@ fn check(line: &MetaLine<'_>) {
     let mut scratch = Vec::new();
     let key = line.item_key(&mut scratch).expect("a parsed line's key decodes").to_vec();
     assert!((1..=KEY_BYTES_MAX).contains(&line.key.len()) && key.len() <= KEY_BYTES_MAX);
-    let opaque = line.flags.text.split(|byte| *byte == b' ').find(|token| token.first() == Some(&b'O'));
+    let opaque =
+        line.flags.text.split(|byte| *byte == b' ').find(|token| token.first() == Some(&b'O'));
     assert!(opaque.is_none_or(|opaque| opaque.len() <= OPAQUE_BYTES_MAX));
     let mut out = Vec::new();
     meta::write_hit(&mut out, line, &key, &MetaItem::default(), line.flags.has(b'v'));

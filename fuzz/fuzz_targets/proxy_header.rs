@@ -10,7 +10,9 @@ fuzz_target!(|input: &[u8]| {
     let whole = parse(input);
     match whole {
         Parsed::Incomplete => assert!(input.len() < HEADER_BYTES_MAX),
-        Parsed::Header { used, .. } => assert!((15..=input.len().min(HEADER_BYTES_MAX)).contains(&used)),
+        Parsed::Header { used, .. } => {
+            assert!((15..=input.len().min(HEADER_BYTES_MAX)).contains(&used))
+        }
         Parsed::Invalid => {}
     }
     for length in 0..input.len().min(HEADER_BYTES_MAX) {

@@ -2,7 +2,9 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Reply, ExpectedReply, FoundValue, KeyHash, Pipeline, ReplyProgress};
+use glasscache_client::pipeline::{
+    ExpectedReply, FoundValue, KeyHash, Pipeline, Reply, ReplyProgress,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -45,7 +47,10 @@ fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> ReadResult {
             loop {
                 match pipeline.poll() {
                     Ok(ReplyProgress::Complete(reply)) => {
-                        let values = pipeline.found_values().iter().map(|found| (*found, pipeline.body(found).to_vec()));
+                        let values = pipeline
+                            .found_values()
+                            .iter()
+                            .map(|found| (*found, pipeline.body(found).to_vec()));
                         replies.push((reply, values.collect()));
                         pipeline.release();
                     }
@@ -72,13 +77,21 @@ fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
     let pieces = read(&kinds, bytes, usize::from(longest).max(1));
     for (_, values) in &whole.0 {
         for (found, value) in values {
-            assert!(found.value_bytes == value.len() && found.value_bytes as u64 <= VALUE_BYTES_MAX);
+            assert!(
+                found.value_bytes == value.len() && found.value_bytes as u64 <= VALUE_BYTES_MAX
+            );
         }
     }
     // Where the bytes lie in the buffer depends on the cut; what they are must not.
     let without_offsets = |result: &ReadResult| -> Vec<(Reply, Vec<(usize, u32, u64, Vec<u8>)>)> {
-        let plain = |(found, value): &(FoundValue, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
-        result.0.iter().map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect())).collect()
+        let plain = |(found, value): &(FoundValue, Vec<u8>)| {
+            (found.key_index, found.flags, found.cas, value.clone())
+        };
+        result
+            .0
+            .iter()
+            .map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect()))
+            .collect()
     };
     assert_eq!((without_offsets(&whole), whole.1), (without_offsets(&pieces), pieces.1));
 });

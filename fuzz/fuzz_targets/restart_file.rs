@@ -35,7 +35,8 @@ fuzz_target!(|input: &[u8]| {
     recover_damaged(restartable_store, snapshot, memory, |bound| {
         // Four bytes for a large choice, one for a small one; zeros at the end.
         let count = if bound > 256 { 4 } else { 1 };
-        let number = rest.by_ref().take(count).fold(0, |number, &byte| number << 8 | u64::from(byte));
+        let number =
+            rest.by_ref().take(count).fold(0, |number, &byte| number << 8 | u64::from(byte));
         number % bound
     });
 });

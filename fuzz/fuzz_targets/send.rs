@@ -36,7 +36,9 @@ fn server() -> &'static RunningServer {
 }
 
 fn connect() -> TcpStream {
-    let Some(Address::Tcp(address)) = server().addresses().first().cloned() else { panic!("no port") };
+    let Some(Address::Tcp(address)) = server().addresses().first().cloned() else {
+        panic!("no port")
+    };
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small buffer");
     socket.connect(&address.into()).expect("a connection");
@@ -64,9 +66,15 @@ fn request_and_reply(index: usize, form: u8) -> (String, Vec<u8>) {
     let value = value_of_size(SIZES[index]);
     let length = value.len();
     let (request, head, line_end): (_, _, &[u8]) = match form {
-        0 => (format!("get k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        0 => {
+            (format!("get k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n")
+        }
         1 => (format!("mg k{index} v f k\r\n"), format!("VA {length} f5 kk{index}\r\n"), b"\r\n"),
-        2 => (format!("gat 0 k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        2 => (
+            format!("gat 0 k{index}\r\n"),
+            format!("VALUE k{index} 5 {length}\r\n"),
+            b"\r\nEND\r\n",
+        ),
         _ => return ("mn\r\n".to_owned(), b"MN\r\n".to_vec()),
     };
     (request, [head.as_bytes(), &value, line_end].concat())
@@ -103,9 +111,13 @@ fuzz_target!(|input: &[u8]| {
         }
         let is_slow = read_bytes_max < 512 && expected.len() > 1 << 20;
         let read_bytes_max = if is_slow { 512.min(expected.len() - read) } else { read_bytes_max };
-        let read_now = reader.read(&mut piece[..read_bytes_max]).expect("bytes within the time-out");
+        let read_now =
+            reader.read(&mut piece[..read_bytes_max]).expect("bytes within the time-out");
         assert!(read_now > 0, "closed after {read} of {} bytes", expected.len());
-        let position = piece[..read_now].iter().zip(&expected[read..]).position(|(actual_byte, expected_byte)| actual_byte != expected_byte);
+        let position = piece[..read_now]
+            .iter()
+            .zip(&expected[read..])
+            .position(|(actual_byte, expected_byte)| actual_byte != expected_byte);
         assert_eq!(position, None, "a wrong byte in the piece from {read}");
         read += read_now;
     }

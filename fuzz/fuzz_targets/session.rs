@@ -12,12 +12,8 @@ use libfuzzer_sys::fuzz_target;
 const PENDING_MAX: usize = (64 << 10) + 4096;
 
 fn server() -> InMemorySession {
-    let config = Config {
-        hash_seed: Some(1),
-        memory_bytes: 8 << 20,
-        debug: false,
-        ..Config::default()
-    };
+    let config =
+        Config { hash_seed: Some(1), memory_bytes: 8 << 20, debug: false, ..Config::default() };
     InMemorySession::new(config).expect("memory for a small store")
 }
 

@@ -99,18 +99,19 @@ struct Group {
 }
 
 fn new_group() -> Group {
-    let config = Config {
-        hash_seed: Some(1),
-        memory_bytes: 4 << 20,
-        debug: false,
-        ..Config::default()
-    };
+    let config =
+        Config { hash_seed: Some(1), memory_bytes: 4 << 20, debug: false, ..Config::default() };
     let mut sessions = InMemorySession::group(config, 3).expect("memory for a small store");
     let mut next = || sessions.pop().expect("three sessions");
     Group {
         now: 10,
         random_sessions: [next(), next()],
-        checked_client: CheckedClient { session: next(), value: None, serial: 0, is_waiting: false },
+        checked_client: CheckedClient {
+            session: next(),
+            value: None,
+            serial: 0,
+            is_waiting: false,
+        },
     }
 }
 
@@ -130,8 +131,10 @@ fuzz_target!(|input: &[u8]| {
         let now = group.now;
         // The other one if this one has sent everything, so that the loop ends.
         let chosen_session = usize::from(step & 1);
-        let index = if rests[chosen_session].is_empty() { 1 - chosen_session } else { chosen_session };
-        let (piece, tail) = rests[index].split_at(usize::from(step >> 1).max(1).min(rests[index].len()));
+        let index =
+            if rests[chosen_session].is_empty() { 1 - chosen_session } else { chosen_session };
+        let (piece, tail) =
+            rests[index].split_at(usize::from(step >> 1).max(1).min(rests[index].len()));
         rests[index] = tail;
         group.random_sessions[index].feed(piece, now);
         assert!(group.random_sessions[index].pending_bytes() <= PENDING_MAX);
@@ -158,7 +161,8 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     group.checked_client.read(group.now);
-    let is_between = |session: &InMemorySession| !session.is_closed() && session.pending_bytes() == 0;
+    let is_between =
+        |session: &InMemorySession| !session.is_closed() && session.pending_bytes() == 0;
     if group.random_sessions.iter().all(is_between) {
         REUSED_SERVER.set(Some(group));
     }

@@ -36,14 +36,12 @@ fuzz_target!(|program: &[u8]| {
         hash_seed: u64::from(shape),
         slab_chunk_bytes: vec![96, 192, 1184, 8192, 1 << 20],
     };
-    let store = Store::with_policy(config, PolicyKind::S3FifoSizeAware).expect("memory for a small store");
+    let store =
+        Store::with_policy(config, PolicyKind::S3FifoSizeAware).expect("memory for a small store");
     let mut workers = [store.worker(), store.worker()];
     workers.iter_mut().for_each(Worker::go_online);
-    let mut model = Model {
-        entries: HashMap::new(),
-        now: Seconds(2),
-        may_evict: memory_bytes < 32 << 20,
-    };
+    let mut model =
+        Model { entries: HashMap::new(), now: Seconds(2), may_evict: memory_bytes < 32 << 20 };
     let mut steps = 0;
     while !rng.is_at_end() {
         let which = rng.below(2) as usize;

@@ -13,7 +13,9 @@ fuzz_target!(|input: &[u8]| {
     loop {
         if let Some((key, used)) = parse_single_get(rest) {
             // The short way must be what the long way finds.
-            assert!(matches!(parse(rest), Parsed::Command(Command::Get(head), 3) if head == Default::default()));
+            assert!(
+                matches!(parse(rest), Parsed::Command(Command::Get(head), 3) if head == Default::default())
+            );
             assert_eq!(next_key(&rest[3..]), KeyToken::Key(key, 1 + key.len()));
             assert!(used <= rest.len());
         }
@@ -25,7 +27,10 @@ fuzz_target!(|input: &[u8]| {
             Parsed::Refused(refusal, used) => {
                 assert!(used > 0 && used <= rest.len());
                 // Only who closes may go without a word.
-                assert!(refusal.reply.ends_with(b"\r\n") || refusal.must_close && refusal.reply.is_empty());
+                assert!(
+                    refusal.reply.ends_with(b"\r\n")
+                        || refusal.must_close && refusal.reply.is_empty()
+                );
                 assert!(
                     refusal.bytes_to_skip == LineRefusal::SKIP_UNKNOWN
                         || refusal.bytes_to_skip <= u64::from(VALUE_BYTES_MAX) + 2
@@ -58,7 +63,9 @@ fn skip_keys(mut rest: &[u8]) -> &[u8] {
             }
             KeyToken::End(used) => return &rest[used..],
             KeyToken::Incomplete => {
-                assert!(rest.len() <= KEY_BYTES_MAX + rest.iter().filter(|b| **b == b' ').count() + 1);
+                assert!(
+                    rest.len() <= KEY_BYTES_MAX + rest.iter().filter(|b| **b == b' ').count() + 1
+                );
                 return &[];
             }
             KeyToken::TooLong => return &[],

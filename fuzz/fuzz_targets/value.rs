@@ -16,7 +16,11 @@ fuzz_target!(|input: (u8, u32, bool, &[u8])| {
         assert!(Typed::parse(&typed.to_bytes(), BYTES_MAX).is_some());
     }
     let (dialect, _) = DIALECTS[usize::from(dialect_index) % DIALECTS.len()];
-    let options = CodecOptions { decompressed_bytes_max: BYTES_MAX, pickle: true, ..CodecOptions::of(dialect) };
+    let options = CodecOptions {
+        decompressed_bytes_max: BYTES_MAX,
+        pickle: true,
+        ..CodecOptions::of(dialect)
+    };
     let codec = Codec::new(options).expect("the options of a dialect hold");
     let flags = if is_own { 0x9c00_0000 | flags & 0x00f0_ffff } else { flags };
     let Ok((decoded, costs)) = codec.decode(flags, bytes) else { return };
@@ -35,6 +39,9 @@ fuzz_target!(|input: (u8, u32, bool, &[u8])| {
     };
     let Ok(encoded) = codec.encode(&value) else { return };
     if let Ok((again, _)) = codec.decode(encoded.flags, &encoded.bytes) {
-        assert!(again == decoded || matches!((&again, &decoded), (Decoded::Str(_), _) | (Decoded::Bytes(_), _)));
+        assert!(
+            again == decoded
+                || matches!((&again, &decoded), (Decoded::Str(_), _) | (Decoded::Bytes(_), _))
+        );
     }
 });

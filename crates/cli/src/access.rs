@@ -39,12 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// The user's password; other users of the machine see a command line, but not the environment
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "GLASSCACHE_PASSWORD",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TEXT", env = "GLASSCACHE_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 }
 
@@ -81,10 +76,7 @@ impl Args {
                 Some(login)
             }
         };
-        Ok(Credentials {
-            tls: tls.map_err(to_failure)?,
-            login,
-        })
+        Ok(Credentials { tls: tls.map_err(to_failure)?, login })
     }
 }
 

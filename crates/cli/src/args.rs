@@ -129,9 +129,7 @@ fn read_subcommand_path(matches: &ArgMatches) -> String {
     match matches.subcommand() {
         None => String::new(),
         Some((name, subcommand_matches)) => {
-            format!("{name} {}", read_subcommand_path(subcommand_matches))
-                .trim()
-                .to_owned()
+            format!("{name} {}", read_subcommand_path(subcommand_matches)).trim().to_owned()
         }
     }
 }
@@ -162,10 +160,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
 fn extract_first_sentence(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.trim().is_empty());
     let trimmed_lines: Vec<&str> = lines.map(str::trim).collect();
-    trimmed_lines
-        .join(" ")
-        .trim_start_matches("error: ")
-        .to_owned()
+    trimmed_lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// The words of the command that these arguments name, as far as they name one.

@@ -31,10 +31,7 @@ pub(crate) fn is_child() -> bool {
 /// Starts this program again as the daemon and waits until it listens or ends.
 pub(crate) fn launch() -> Result<Exit, Failure> {
     let start_failure = |error: io::Error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("daemon (-d): cannot start the daemon: {error}"),
-        )
+        Failure::new(Exit::Unreachable, format!("daemon (-d): cannot start the daemon: {error}"))
     };
     let mut child = Command::new(std::env::current_exe().map_err(start_failure)?)
         .args(std::env::args_os().skip(1))
@@ -45,9 +42,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
         .map_err(start_failure)?;
     let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout)
-            .read_line(&mut first_line)
-            .map_err(start_failure)?;
+        BufReader::new(stdout).read_line(&mut first_line).map_err(start_failure)?;
     }
     if first_line.trim_end() == READY_LINE {
         return Ok(Exit::Success);
@@ -61,10 +56,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
 /// Leaves the terminal's session; must be called first in the daemon.
 pub(crate) fn leave_session() -> Result<(), Failure> {
     rustix::process::setsid().map(drop).map_err(|error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("daemon (-d): cannot leave the terminal: {error}"),
-        )
+        Failure::new(Exit::Unreachable, format!("daemon (-d): cannot leave the terminal: {error}"))
     })
 }
 
@@ -85,17 +77,11 @@ pub(crate) fn report_ready(keeps_stderr: bool) -> io::Result<()> {
 pub(crate) fn raise_descriptor_limit(connections: u32) {
     let descriptor_count = u64::from(connections) + SPARE_DESCRIPTORS;
     let limits = getrlimit(Resource::Nofile);
-    if limits
-        .current
-        .is_none_or(|current| current >= descriptor_count)
-    {
+    if limits.current.is_none_or(|current| current >= descriptor_count) {
         return;
     }
     let raised_hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
-    let raised_limit = Rlimit {
-        current: Some(descriptor_count),
-        maximum: raised_hard_limit,
-    };
+    let raised_limit = Rlimit { current: Some(descriptor_count), maximum: raised_hard_limit };
     let within_hard_limit = Rlimit {
         current: limits.maximum.map(|max| max.min(descriptor_count)),
         maximum: limits.maximum,
@@ -104,9 +90,7 @@ pub(crate) fn raise_descriptor_limit(connections: u32) {
         && setrlimit(Resource::Nofile, within_hard_limit).is_err()
     {
         eprintln!("glasscache: conn-limit (-c): cannot open {descriptor_count} descriptors");
-    } else if getrlimit(Resource::Nofile)
-        .current
-        .is_some_and(|current| current < descriptor_count)
+    } else if getrlimit(Resource::Nofile).current.is_some_and(|current| current < descriptor_count)
     {
         eprintln!(
             "glasscache: conn-limit (-c): this user may open fewer than {descriptor_count} descriptors"
@@ -116,22 +100,13 @@ pub(crate) fn raise_descriptor_limit(connections: u32) {
 
 /// Raises the limit on core files to what this user may have (`-r`).
 pub(crate) fn allow_core_files() -> Result<(), Failure> {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
-    };
+    let unlimited = Rlimit { current: None, maximum: None };
     let hard_limit = getrlimit(Resource::Core).maximum;
-    let up_to_hard_limit = Rlimit {
-        current: hard_limit,
-        maximum: hard_limit,
-    };
+    let up_to_hard_limit = Rlimit { current: hard_limit, maximum: hard_limit };
     setrlimit(Resource::Core, unlimited)
         .or_else(|_| setrlimit(Resource::Core, up_to_hard_limit))
         .map_err(|error| {
-            Failure::new(
-                Exit::Unreachable,
-                format!("enable-coredumps (-r): not allowed: {error}"),
-            )
+            Failure::new(Exit::Unreachable, format!("enable-coredumps (-r): not allowed: {error}"))
         })
 }
 
@@ -160,15 +135,9 @@ pub(crate) fn lock_memory(user_name: Option<&str>) -> Result<(), Failure> {
 
 /// Raises the limit on locked memory to what this user may have; true if there is none then.
 pub(crate) fn raise_lock_limit() -> bool {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
-    };
+    let unlimited = Rlimit { current: None, maximum: None };
     let hard_limit = getrlimit(Resource::Memlock).maximum;
-    let up_to_hard_limit = Rlimit {
-        current: hard_limit,
-        maximum: hard_limit,
-    };
+    let up_to_hard_limit = Rlimit { current: hard_limit, maximum: hard_limit };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
         // If the limit cannot be raised, mlockall reports it.
         let _ = setrlimit(Resource::Memlock, up_to_hard_limit);
@@ -182,11 +151,8 @@ pub(crate) fn check_user(user_name: Option<&str>) -> Result<(), Failure> {
     if user_name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
         return Ok(());
     }
-    Err(
-        Failure::usage("user (-u): the server does not run as root by default").with_hint(
-            "add -u with an unprivileged user, such as -u nobody; in a container, -u root",
-        ),
-    )
+    Err(Failure::usage("user (-u): the server does not run as root by default")
+        .with_hint("add -u with an unprivileged user, such as -u nobody; in a container, -u root"))
 }
 
 /// Switches to user `name` permanently; has no effect if not started as root, as in memcached.
@@ -195,9 +161,7 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let user = User::from_name(name).ok().flatten().ok_or_else(|| {
-        Failure::usage(format!(
-            "user (-u): \"{name}\" is not a user of this machine"
-        ))
+        Failure::usage(format!("user (-u): \"{name}\" is not a user of this machine"))
     })?;
     if user.uid.is_root() {
         return Ok(());
@@ -209,10 +173,7 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
         setuid(user.uid)
     };
     change_ids().map_err(|error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("user (-u): cannot become \"{name}\": {error}"),
-        )
+        Failure::new(Exit::Unreachable, format!("user (-u): cannot become \"{name}\": {error}"))
     })
 }
 
@@ -235,10 +196,7 @@ impl RuntimeFile {
         write_result.map_err(|error| {
             let _ = fs::remove_file(&temporary_path);
             let path_text = path.display();
-            Failure::new(
-                Exit::Unreachable,
-                format!("{setting}: cannot write {path_text}: {error}"),
-            )
+            Failure::new(Exit::Unreachable, format!("{setting}: cannot write {path_text}: {error}"))
         })?;
         let text = text.to_owned();
         Ok(RuntimeFile { path, text })

@@ -36,10 +36,6 @@ impl EmbeddedServer {
         })?;
         let thread_ids = running.thread_ids().iter();
         let meter = Meter::Threads(thread_ids.map(|tid| tid.unsigned_abs()).collect());
-        Ok(EmbeddedServer {
-            running,
-            address,
-            meter,
-        })
+        Ok(EmbeddedServer { running, address, meter })
     }
 }

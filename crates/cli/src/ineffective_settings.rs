@@ -132,14 +132,7 @@ const RULES: &[IneffectiveRule] = &[
     },
     IneffectiveRule {
         command: "slabs",
-        settings: &[
-            "factor",
-            "chunk",
-            "item_max",
-            "slab_chunk_max",
-            "slab_sizes",
-            "key_bytes",
-        ],
+        settings: &["factor", "chunk", "item_max", "slab_chunk_max", "slab_sizes", "key_bytes"],
         is_without_effect: |matches| has_matching_value(matches, "source", is_server),
         reason: "the settings and sizes of the server are used: leave it out",
     },
@@ -287,24 +280,12 @@ mod tests {
     fn settings_without_effect_are_refused_with_the_reason() {
         for (command_line, expected) in [
             ("curve a.csv --time", "--time has no effect"),
-            (
-                "curve a.csv --policies none --capacities 5",
-                "--policies none",
-            ),
+            ("curve a.csv --policies none --capacities 5", "--policies none"),
             ("curve a.csv --size-column bytes", "objects are counted"),
-            (
-                "curve a.csv --policies lru,sieve --seed 3",
-                "nothing is drawn",
-            ),
+            ("curve a.csv --policies lru,sieve --seed 3", "nothing is drawn"),
             ("curve a.csv --server --seed 3", "nothing is drawn"),
-            (
-                "curve a.csv --policies lru --json --misses 5",
-                "named policies",
-            ),
-            (
-                "curve a.csv --policies common,lru --json --at 5",
-                "named policies",
-            ),
+            ("curve a.csv --policies lru --json --misses 5", "named policies"),
+            ("curve a.csv --policies common,lru --json --at 5", "named policies"),
             ("curve a.csv --policies lru --all", "names of policies"),
             ("curve a.csv --policies none --all", "names of policies"),
             ("curve a.csv --all --json", "--all has no effect: the JSON"),
@@ -318,10 +299,7 @@ mod tests {
             ("slabs --memory 2g", "--memory has no effect"),
             ("slabs --key-column url", "no trace is read"),
             ("slabs 127.0.0.1:1 --factor 1.1", "the server are used"),
-            (
-                "slabs a.csv --factor 1.1 --slab-sizes 96-200",
-                "--slab-sizes",
-            ),
+            ("slabs a.csv --factor 1.1 --slab-sizes 96-200", "--slab-sizes"),
             ("bench host:1 --keys-per-get 5", "no multi-get"),
             ("bench host:1 --ttl 5", "nothing is set"),
             (
@@ -334,10 +312,7 @@ mod tests {
             ),
             ("bench --list --keep results", "are listed and not run"),
             ("bench --list --rounds 3", "are listed and not run"),
-            (
-                "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta",
-                "one key in meta",
-            ),
+            ("bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta", "one key in meta"),
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
             let refusal = find_refusal(command_line).unwrap_or_default();
@@ -384,9 +359,8 @@ mod tests {
             let definition = Cli::command();
             let command = definition.find_subcommand(rule.command).unwrap();
             for name in rule.settings {
-                let has_argument = command
-                    .get_arguments()
-                    .any(|argument| argument.get_id() == *name);
+                let has_argument =
+                    command.get_arguments().any(|argument| argument.get_id() == *name);
                 assert!(has_argument, "{} {name}", rule.command);
             }
         }

@@ -24,19 +24,16 @@ pub(crate) fn end_at_early_interrupt(prints_json: bool, command: &str) -> Result
     }
     let mut interrupts = Signals::new([SIGINT])?;
     let command = command.to_owned();
-    std::thread::Builder::new()
-        .name("interrupts".to_owned())
-        .spawn(move || {
-            for _ in interrupts.forever() {
-                // Relaxed: nothing else is read that the command has written.
-                if !STOPS_BY_FLAG.load(Ordering::Relaxed) {
-                    let failure =
-                        Failure::new(Exit::Interrupted, "stopped before there was a result");
-                    Output::new(prints_json, &command).finish(Err(failure));
-                    std::process::exit(Exit::Interrupted as i32);
-                }
+    std::thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
+        for _ in interrupts.forever() {
+            // Relaxed: nothing else is read that the command has written.
+            if !STOPS_BY_FLAG.load(Ordering::Relaxed) {
+                let failure = Failure::new(Exit::Interrupted, "stopped before there was a result");
+                Output::new(prints_json, &command).finish(Err(failure));
+                std::process::exit(Exit::Interrupted as i32);
             }
-        })?;
+        }
+    })?;
     Ok(())
 }
 

@@ -29,15 +29,8 @@ pub(crate) fn format_table(rows: &[&Vec<String>], layout: TableLayout<'_>) -> St
 
 /// Formats names and a text about each, in two columns.
 pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)>) -> String {
-    let rows: Vec<Vec<String>> = rows
-        .into_iter()
-        .map(|(name, text)| vec![name, text])
-        .collect();
-    let layout = TableLayout {
-        indent: 0,
-        name_column_count: 1,
-        is_right_aligned: &[],
-    };
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, text)| vec![name, text]).collect();
+    let layout = TableLayout { indent: 0, name_column_count: 1, is_right_aligned: &[] };
     format_table(&rows.iter().collect::<Vec<_>>(), layout)
 }
 
@@ -78,26 +71,17 @@ fn shrink_prose(
     width_max: usize,
 ) {
     let total_width: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
-    let excess = total_width
-        .saturating_sub(COLUMN_GAP)
-        .saturating_sub(width_max);
+    let excess = total_width.saturating_sub(COLUMN_GAP).saturating_sub(width_max);
     let is_prose = |column: &usize| layout.is_right_aligned.get(*column) != Some(&true);
-    let widest_column = (0..widths.len())
-        .filter(is_prose)
-        .max_by_key(|&column| widths[column]);
+    let widest_column = (0..widths.len()).filter(is_prose).max_by_key(|&column| widths[column]);
     let Some(column) = widest_column.filter(|_| excess > 0) else {
         return;
     };
-    let words = rows
-        .iter()
-        .filter_map(|row| row.get(column))
-        .flat_map(|cell| cell.split_whitespace());
+    let words =
+        rows.iter().filter_map(|row| row.get(column)).flat_map(|cell| cell.split_whitespace());
     let longest_word = words.map(|word| word.chars().count()).max().unwrap_or(0);
     let width_min = longest_word.max(PROSE_WIDTH_MIN);
-    widths[column] = widths[column]
-        .saturating_sub(excess)
-        .max(width_min)
-        .min(widths[column]);
+    widths[column] = widths[column].saturating_sub(excess).max(width_min).min(widths[column]);
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
@@ -107,10 +91,7 @@ fn split_into_blocks(
     width_max: usize,
 ) -> Vec<Vec<usize>> {
     let name_indexes: Vec<usize> = (0..name_column_count.min(widths.len())).collect();
-    let names_width: usize = name_indexes
-        .iter()
-        .map(|&column| widths[column] + COLUMN_GAP)
-        .sum();
+    let names_width: usize = name_indexes.iter().map(|&column| widths[column] + COLUMN_GAP).sum();
     let mut blocks = Vec::new();
     let (mut block, mut block_width) = (name_indexes.clone(), names_width);
     for (column, &column_width) in widths.iter().enumerate().skip(name_indexes.len()) {
@@ -143,10 +124,8 @@ fn write_row(
             if cell_index > 0 {
                 line.push_str(&" ".repeat(COLUMN_GAP));
             }
-            let (cell_line, width) = (
-                cell_lines.get(line_index).map_or("", String::as_str),
-                widths[column],
-            );
+            let (cell_line, width) =
+                (cell_lines.get(line_index).map_or("", String::as_str), widths[column]);
             // Writing to a string cannot fail.
             let _ = match layout.is_right_aligned.get(column) {
                 Some(true) => write!(line, "{cell_line:>width$}"),
@@ -166,10 +145,7 @@ fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
     let lines = textwrap::wrap(cell, options);
-    lines
-        .into_iter()
-        .map(std::borrow::Cow::into_owned)
-        .collect()
+    lines.into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
 #[cfg(test)]
@@ -177,19 +153,13 @@ mod tests {
     use super::*;
 
     fn to_owned_rows(rows: &[&[&str]]) -> Vec<Vec<String>> {
-        rows.iter()
-            .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect())
-            .collect()
+        rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect()
     }
 
     fn format_rows(rows: &[&[&str]], is_right_aligned: &[bool], terminal_width: usize) -> String {
         let rows = to_owned_rows(rows);
         let rows: Vec<&Vec<String>> = rows.iter().collect();
-        let layout = TableLayout {
-            indent: 0,
-            name_column_count: 1,
-            is_right_aligned,
-        };
+        let layout = TableLayout { indent: 0, name_column_count: 1, is_right_aligned };
         fit_to_width(&rows, layout, terminal_width)
     }
 
@@ -203,18 +173,13 @@ mod tests {
     fn columns_without_room_follow_under_the_same_names() {
         let rows: [&[&str]; 2] = [&["size", "p50", "p90", "p99"], &["100", "11", "22", "33"]];
         let text = format_rows(&rows, &[true; 4], 14);
-        assert_eq!(
-            text,
-            "size  p50  p90\n 100   11   22\n\nsize  p99\n 100   33\n"
-        );
+        assert_eq!(text, "size  p50  p90\n 100   11   22\n\nsize  p99\n 100   33\n");
     }
 
     #[test]
     fn prose_is_wrapped_between_words_before_columns_move() {
-        let rows: [&[&str]; 2] = [
-            &["name", "meaning"],
-            &["-m", "memory limit in megabytes of the whole server"],
-        ];
+        let rows: [&[&str]; 2] =
+            [&["name", "meaning"], &["-m", "memory limit in megabytes of the whole server"]];
         let text = format_rows(&rows, &[false, false], 30);
         let expected =
             "name  meaning\n-m    memory limit in\n      megabytes of the whole\n      server\n";
@@ -230,11 +195,7 @@ mod tests {
 
     #[test]
     fn a_word_longer_than_the_terminal_is_not_cut() {
-        let text = format_rows(
-            &[&["key", "a-very-long-name-of-a-key"]],
-            &[false, false],
-            10,
-        );
+        let text = format_rows(&[&["key", "a-very-long-name-of-a-key"]], &[false, false], 10);
         assert!(text.contains("a-very-long-name-of-a-key"), "{text}");
     }
 }

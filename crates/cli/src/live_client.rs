@@ -40,10 +40,7 @@ pub(crate) fn new_call_budget() -> Budget<'static> {
 
 /// A key that is sent as it is.
 pub(crate) fn to_wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
 /// The error of a failed call in the lab's terms.

@@ -58,15 +58,9 @@ impl LiveTarget {
     }
 
     fn start_embedded(protocol: Protocol) -> Result<LiveTarget, Failure> {
-        let EmbeddedServer {
-            running,
-            address,
-            meter,
-        } = EmbeddedServer::start(EMBEDDED_MEMORY_BYTES, 1)?;
-        let access = Access {
-            protocol,
-            ..Access::from(address)
-        };
+        let EmbeddedServer { running, address, meter } =
+            EmbeddedServer::start(EMBEDDED_MEMORY_BYTES, 1)?;
+        let access = Access { protocol, ..Access::from(address) };
         Ok(LiveTarget {
             name: "embedded".to_owned(),
             version: read_version("embedded", &access)?,
@@ -79,11 +73,7 @@ impl LiveTarget {
 
     /// The address for a client; by name if the name is verified, else the one that the lab's connections have.
     pub(crate) fn address(&self) -> String {
-        if self.access.tls.is_some() {
-            self.name.clone()
-        } else {
-            self.access.endpoint.to_string()
-        }
+        if self.access.tls.is_some() { self.name.clone() } else { self.access.endpoint.to_string() }
     }
 
     /// Whether the server is on this machine.
@@ -134,10 +124,7 @@ fn read_version(name: &str, access: &Access) -> Result<String, Failure> {
 }
 
 fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> Failure {
-    let failure = Failure::new(
-        Exit::Unreachable,
-        format!("{name} does not respond: {error}"),
-    );
+    let failure = Failure::new(Exit::Unreachable, format!("{name} does not respond: {error}"));
     match error.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
             failure.with_hint("without a target a server is started for the measurement")
@@ -210,14 +197,8 @@ fn find_meter(access: &Access) -> Meter {
     };
     // In another container the same number may belong to another process.
     let thread_name = glasscache_lab::proc::read_thread_name(pid, pid);
-    if ["memcached", "glasscache"]
-        .iter()
-        .any(|program| thread_name.contains(program))
-    {
-        Meter::Process {
-            pid,
-            workers: find_number(&rows, "threads").unwrap_or(1),
-        }
+    if ["memcached", "glasscache"].iter().any(|program| thread_name.contains(program)) {
+        Meter::Process { pid, workers: find_number(&rows, "threads").unwrap_or(1) }
     } else {
         Meter::None
     }
@@ -243,10 +224,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => (text, 1.0),
     };
     let (number_text, factor) = milliseconds_and_factor.unwrap_or(number_and_factor);
-    let seconds = number_text
-        .parse::<f64>()
-        .ok()
-        .map(|number| number * factor);
+    let seconds = number_text.parse::<f64>().ok().map(|number| number * factor);
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)
         .map(Duration::from_secs_f64)

@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 const SCHEMA: u64 = 2;
 
 /// Commands whose results are kept and compared. `record` is not among them: its arguments can contain a secret.
-const REPEATABLE_COMMANDS: [&str; 9] = [
-    "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "replay", "slabs",
-];
+const REPEATABLE_COMMANDS: [&str; 9] =
+    ["profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "replay", "slabs"];
 
 /// Whether the results of a command, such as `bench misses`, are kept and compared.
 pub(crate) fn is_repeatable(command: &str) -> bool {
@@ -96,11 +95,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure that ends the process with `exit` after one sentence.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure {
-            exit,
-            message: message.into(),
-            hint: None,
-        }
+        Failure { exit, message: message.into(), hint: None }
     }
 
     /// Ctrl-C ended the command after it printed what it had.
@@ -173,10 +168,7 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot write the output: {error}"),
-        )
+        Failure::new(Exit::Unreachable, format!("cannot write the output: {error}"))
     }
 }
 
@@ -298,11 +290,8 @@ impl Output {
             JsonResult::List(printed_rows) => printed_rows,
             _ => 0,
         };
-        let separator = if printed_rows == 0 {
-            format!("{}[", self.envelope_start())
-        } else {
-            ",".to_owned()
-        };
+        let separator =
+            if printed_rows == 0 { format!("{}[", self.envelope_start()) } else { ",".to_owned() };
         *self.result.borrow_mut() = JsonResult::List(printed_rows + 1);
         self.print_line(format!("{separator}{row}"))
     }

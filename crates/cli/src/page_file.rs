@@ -21,10 +21,7 @@ const DIGEST_DIGITS: usize = 16;
 pub(crate) fn write(path: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
     page.origin = vec![
         ("command".to_owned(), format_command_line()),
-        (
-            "version".to_owned(),
-            format!("glasscache {}", env!("CARGO_PKG_VERSION")),
-        ),
+        ("version".to_owned(), format!("glasscache {}", env!("CARGO_PKG_VERSION"))),
         ("date".to_owned(), record::format_now()),
     ];
     for input in inputs.iter().filter(|input| input.exists()) {
@@ -39,10 +36,7 @@ pub(crate) fn write(path: &Path, mut page: Page, inputs: &[&Path]) -> Result<(),
 fn format_command_line() -> String {
     let arguments = std::env::args_os().skip(1);
     let words = arguments.map(|word| quote_for_shell(&word.to_string_lossy()));
-    std::iter::once("glasscache".to_owned())
-        .chain(words)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once("glasscache".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn quote_for_shell(word: &str) -> String {

@@ -20,34 +20,24 @@ pub(crate) fn format_first_rows(table: &Table, prints_all: bool) -> String {
         header: table.header.clone(),
         rows: table.rows[..ROWS_WITHOUT_ALL].to_vec(),
     };
-    let note = format!(
-        "--all prints {}.",
-        format_count_of(hidden_rows as u64, "more row", "more rows")
-    );
+    let note =
+        format!("--all prints {}.", format_count_of(hidden_rows as u64, "more row", "more rows"));
     format_titled_table(&best_rows) + &wrap(&note) + "\n"
 }
 
 /// The sentence of a command, then its tables with an empty line before each.
 pub(crate) fn format_sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
-    let table_texts = tables
-        .iter()
-        .map(|table| format!("\n{}", format_titled_table(table)));
-    std::iter::once(wrap(sentence) + "\n")
-        .chain(table_texts)
-        .collect()
+    let table_texts = tables.iter().map(|table| format!("\n{}", format_titled_table(table)));
+    std::iter::once(wrap(sentence) + "\n").chain(table_texts).collect()
 }
 
 /// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn format_titled_table(table: &Table) -> String {
     let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();
-    let is_right_aligned: Vec<bool> = (0..table.header.len())
-        .map(|column| table.is_number_column(column))
-        .collect();
-    let layout = TableLayout {
-        indent: 0,
-        name_column_count: 1,
-        is_right_aligned: &is_right_aligned,
-    };
+    let is_right_aligned: Vec<bool> =
+        (0..table.header.len()).map(|column| table.is_number_column(column)).collect();
+    let layout =
+        TableLayout { indent: 0, name_column_count: 1, is_right_aligned: &is_right_aligned };
     let mut text = String::new();
     if !table.title.is_empty() {
         text.push_str(&wrap(&table.title));
@@ -65,9 +55,7 @@ mod tests {
         let new_table = |row_count: usize| Table {
             title: String::new(),
             header: vec!["name".to_owned()],
-            rows: (0..row_count)
-                .map(|row| vec![format!("row-{row}")])
-                .collect(),
+            rows: (0..row_count).map(|row| vec![format!("row-{row}")]).collect(),
         };
         let text = format_first_rows(&new_table(8), false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");

@@ -58,10 +58,7 @@ pub(crate) fn run_in_parallel<T: Send>(
     bar.finish_and_clear();
     let results = results.into_inner().unwrap_or_default();
     let is_stopped = results.iter().any(Option::is_none);
-    Ok(JobResults {
-        results,
-        is_stopped,
-    })
+    Ok(JobResults { results, is_stopped })
 }
 
 /// The requested number of threads, or one per core.

@@ -24,9 +24,7 @@ pub(crate) fn find_python_with(module: &str) -> Result<PathBuf, String> {
 
 /// The first of the same candidates that starts.
 pub(crate) fn find_any_python() -> Option<PathBuf> {
-    list_python_candidates()
-        .into_iter()
-        .find(|python| can_run(python, "pass"))
+    list_python_candidates().into_iter().find(|python| can_run(python, "pass"))
 }
 
 fn list_python_candidates() -> Vec<PathBuf> {
@@ -47,9 +45,6 @@ fn list_python_candidates() -> Vec<PathBuf> {
 fn can_run(python: &Path, program: &str) -> bool {
     let mut probe = Command::new(python);
     probe.args(["-c", program]);
-    probe
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
 }

@@ -16,10 +16,7 @@ fn check_page(name: &str, expected_page: &str) {
         std::fs::write(&path, expected_page).unwrap();
     }
     let current_page = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        current_page == expected_page,
-        "{path} is out of date: make reference-pages"
-    );
+    assert!(current_page == expected_page, "{path} is out of date: make reference-pages");
 }
 
 /// Text in a cell of a table.
@@ -90,13 +87,7 @@ fn the_page_of_errors_matches_the_tables() {
          With `--json` the kind is in `error.kind` ([JSON](json.md)).\n\n| code | kind | meaning |\n|---|---|---|\n",
     );
     for exit in Exit::ALL {
-        let _ = writeln!(
-            page,
-            "| {} | `{}` | {} |",
-            exit as u8,
-            exit.kind(),
-            exit_meaning(exit)
-        );
+        let _ = writeln!(page, "| {} | `{}` | {} |", exit as u8, exit.kind(), exit_meaning(exit));
     }
     let _ = writeln!(
         page,

@@ -30,25 +30,15 @@ struct State {
 impl ServerSignals {
     /// Blocks the signals in this thread and those that it starts.
     pub(crate) fn block() -> Result<ServerSignals, Failure> {
-        let blocked_signals: SigSet = [
-            Signal::SIGHUP,
-            Signal::SIGINT,
-            Signal::SIGTERM,
-            Signal::SIGUSR1,
-        ]
-        .into_iter()
-        .collect();
+        let blocked_signals: SigSet =
+            [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
+                .into_iter()
+                .collect();
         blocked_signals.thread_block().map_err(|error| {
-            Failure::new(
-                Exit::Unreachable,
-                format!("cannot wait for signals: {error}"),
-            )
+            Failure::new(Exit::Unreachable, format!("cannot wait for signals: {error}"))
         })?;
         let state = Arc::default();
-        Ok(ServerSignals {
-            blocked_signals,
-            state,
-        })
+        Ok(ServerSignals { blocked_signals, state })
     }
 
     /// Handles signals from now on: those that stop a server give up its start.

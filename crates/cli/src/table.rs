@@ -18,11 +18,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table with this header; leading columns without a title, and at least the first column, are left-aligned.
     pub(crate) fn new(titles: &[&str]) -> Table {
-        let left_column_count = titles
-            .iter()
-            .take_while(|title| title.is_empty())
-            .count()
-            .max(1);
+        let left_column_count = titles.iter().take_while(|title| title.is_empty()).count().max(1);
         Table {
             rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()],
             left_column_count,
@@ -38,9 +34,8 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column_count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let is_right_aligned: Vec<bool> = (0..column_count)
-            .map(|column| column >= self.left_column_count)
-            .collect();
+        let is_right_aligned: Vec<bool> =
+            (0..column_count).map(|column| column >= self.left_column_count).collect();
         let layout = TableLayout {
             indent: INDENT,
             name_column_count: self.left_column_count,
@@ -144,10 +139,7 @@ mod tests {
             ],
             ["0", "7", "123", "999", "1,000"]
         );
-        assert_eq!(
-            [format_count(1_234_567), format_count(5_292_456)],
-            ["1,234,567", "5,292,456"]
-        );
+        assert_eq!([format_count(1_234_567), format_count(5_292_456)], ["1,234,567", "5,292,456"]);
         assert_eq!(
             [
                 format_decimal(0.1234),
@@ -173,18 +165,8 @@ mod tests {
         let spans = [250, 1500, 10_000, 200_000, 7_500_000, 93_784_000];
         assert_eq!(
             spans.map(|ms| format_duration(Duration::from_millis(ms))),
-            [
-                "250 ms",
-                "1.5 s",
-                "10 s",
-                "3 min 20 s",
-                "2 h 5 min",
-                "1 d 2 h"
-            ]
+            ["250 ms", "1.5 s", "10 s", "3 min 20 s", "2 h 5 min", "1 d 2 h"]
         );
-        assert_eq!(
-            [format_percent(Some(0.8379)), format_percent(None)],
-            ["83.8 %", "-"]
-        );
+        assert_eq!([format_percent(Some(0.8379)), format_percent(None)], ["83.8 %", "-"]);
     }
 }

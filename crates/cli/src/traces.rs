@@ -90,9 +90,7 @@ impl InputArgs {
             ));
         }
         if self.regex.is_some() && self.format.is_some() {
-            return Err(Failure::usage(
-                "--regex reads the lines of a log: leave out --format",
-            ));
+            return Err(Failure::usage("--regex reads the lines of a log: leave out --format"));
         }
         if is_watch && self.time_unit.is_some() {
             return Err(Failure::usage(
@@ -170,10 +168,7 @@ impl InputArgs {
         path: &Path,
         columns: Columns,
     ) -> Result<Box<dyn KeyStream>, Failure> {
-        let layout = Layout {
-            time_unit: None,
-            ..self.build_layout()?
-        };
+        let layout = Layout { time_unit: None, ..self.build_layout()? };
         open_stream(path, columns, &layout)
     }
 }
@@ -204,11 +199,7 @@ fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failur
 
 /// Notes on stderr about what a stream left out.
 pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
-    let StreamFacts {
-        key_collisions,
-        skipped_lines,
-        ..
-    } = stream.facts();
+    let StreamFacts { key_collisions, skipped_lines, .. } = stream.facts();
     if stream.is_truncated() {
         let row_count_text = format_count(rows);
         eprintln!("note: {name} ends within a row; its {row_count_text} complete rows are used");

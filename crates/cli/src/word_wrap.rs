@@ -31,9 +31,7 @@ pub(crate) fn table_width() -> usize {
 /// The characters in a line of the terminal on stdout, else the number in the variable `COLUMNS`.
 fn find_terminal_width() -> Option<usize> {
     let window_size = rustix::termios::tcgetwinsize(stdout()).ok();
-    let width = window_size
-        .map(|size| usize::from(size.ws_col))
-        .filter(|&width| width > 0);
+    let width = window_size.map(|size| usize::from(size.ws_col)).filter(|&width| width > 0);
     width.or_else(|| {
         let columns_text = std::env::var("COLUMNS").ok()?;
         columns_text.parse().ok().filter(|&width| width > 0)

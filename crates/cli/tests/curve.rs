@@ -24,33 +24,15 @@ fn run_and_read_stdout(folder: &Path, arguments: &[&str]) -> String {
 #[test]
 fn the_output_for_a_generated_trace_matches_the_snapshots() {
     let folder = tempfile::tempdir().unwrap();
-    let generate = [
-        "generate",
-        "zipf",
-        "t.parquet",
-        "--requests",
-        "20000",
-        "--keys",
-        "1000",
-    ];
+    let generate = ["generate", "zipf", "t.parquet", "--requests", "20000", "--keys", "1000"];
     insta::assert_snapshot!("generate", run_and_read_stdout(folder.path(), &generate));
     insta::assert_snapshot!(
         "inspect",
         run_and_read_stdout(folder.path(), &["inspect", "t.parquet"])
     );
-    insta::assert_snapshot!(
-        "curve",
-        run_and_read_stdout(folder.path(), &["curve", "t.parquet"])
-    );
-    let json_arguments = [
-        "curve",
-        "t.parquet",
-        "--policies",
-        "lru,S3FIFO,2q",
-        "--capacities",
-        "10,100",
-        "--json",
-    ];
+    insta::assert_snapshot!("curve", run_and_read_stdout(folder.path(), &["curve", "t.parquet"]));
+    let json_arguments =
+        ["curve", "t.parquet", "--policies", "lru,S3FIFO,2q", "--capacities", "10,100", "--json"];
     let mut text = run_and_read_stdout(folder.path(), &json_arguments);
     // Date and machine of the run.
     let run_facts = text.find(",\"run\":").unwrap()..text.rfind("},\"error\"").unwrap();
@@ -62,8 +44,7 @@ fn the_output_for_a_generated_trace_matches_the_snapshots() {
 fn list_printed_policies(text: &str) -> Vec<&str> {
     let rows = text.lines().skip_while(|line| !line.starts_with("policy "));
     let rows = rows.skip(1).take_while(|line| line.contains("0."));
-    rows.filter_map(|line| line.split_whitespace().next())
-        .collect()
+    rows.filter_map(|line| line.split_whitespace().next()).collect()
 }
 
 #[test]
@@ -82,11 +63,7 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
     assert!(text.contains("--all prints 10 more rows."), "{text}");
     let whole_text = run(" --all");
     let all_policies = list_printed_policies(&whole_text);
-    assert_eq!(
-        (all_policies.len(), &all_policies[..6]),
-        (16, &best_policies[..]),
-        "{whole_text}"
-    );
+    assert_eq!((all_policies.len(), &all_policies[..6]), (16, &best_policies[..]), "{whole_text}");
     assert!(!whole_text.contains("--all prints"), "{whole_text}");
     // By the misses at the size that the table names.
     let at_size = whole_text.split(", fewest misses at ").nth(1).unwrap();
@@ -99,18 +76,11 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
         let row = rows.iter().find(|row| row["policy"] == *policy);
         row.unwrap()["misses"].as_u64().unwrap()
     };
-    assert!(
-        all_policies.iter().map(misses_of).is_sorted(),
-        "{whole_text}"
-    );
+    assert!(all_policies.iter().map(misses_of).is_sorted(), "{whole_text}");
     // The JSON results have every policy in the usual order, and so has the text those that are named.
     assert_eq!((rows.len(), &rows[0]["policy"]), (16, &"LRU".into()));
     let text_of_named_policies = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
-    assert_eq!(
-        list_printed_policies(&text_of_named_policies).len(),
-        8,
-        "{text_of_named_policies}"
-    );
+    assert_eq!(list_printed_policies(&text_of_named_policies).len(), 8, "{text_of_named_policies}");
 }
 
 #[test]
@@ -119,29 +89,14 @@ fn settings_about_times_are_refused_where_no_time_matters() {
     let write_file =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write_file("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
-    write_file(
-        "dated.csv",
-        "time,key,ttl\n2026-01-01T00:00:00Z,1,5\n2026-01-01T00:00:01Z,1,5\n",
-    );
+    write_file("dated.csv", "time,key,ttl\n2026-01-01T00:00:00Z,1,5\n2026-01-01T00:00:01Z,1,5\n");
     write_file("clockless.csv", "key,ttl\n1,2\n1,2\n");
     write_file("sizes.csv", "size,count\n100,5\n");
     for (command_line, expected_message) in [
-        (
-            "curve t.csv --time-unit ms",
-            "--time-unit has no effect: t.csv has no TTLs",
-        ),
-        (
-            "curve t.csv --time-unit s",
-            "--time-unit has no effect: t.csv has no TTLs",
-        ),
-        (
-            "curve t.csv --server --time-unit ms",
-            "--time-unit has no effect",
-        ),
-        (
-            "curve t.csv --time-column at",
-            "--time-column has no effect: t.csv has no TTLs",
-        ),
+        ("curve t.csv --time-unit ms", "--time-unit has no effect: t.csv has no TTLs"),
+        ("curve t.csv --time-unit s", "--time-unit has no effect: t.csv has no TTLs"),
+        ("curve t.csv --server --time-unit ms", "--time-unit has no effect"),
+        ("curve t.csv --time-column at", "--time-column has no effect: t.csv has no TTLs"),
         (
             "curve clockless.csv --time-unit ms",
             "--time-unit has no effect: clockless.csv has no times",
@@ -152,18 +107,12 @@ fn settings_about_times_are_refused_where_no_time_matters() {
         ),
         ("slabs t.csv --time-unit ms", "--time-unit has no effect"),
         ("inspect t.csv --time-unit ms", "--time-unit has no effect"),
-        (
-            "slabs sizes.csv --key-column url",
-            "--key-column has no effect: a histogram",
-        ),
+        ("slabs sizes.csv --key-column url", "--key-column has no effect: a histogram"),
     ] {
         let output = run_glasscache(folder.path(), &command_line.split(' ').collect::<Vec<_>>());
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{command_line}: {message}");
-        assert!(
-            message.contains(expected_message),
-            "{command_line}: {message}"
-        );
+        assert!(message.contains(expected_message), "{command_line}: {message}");
     }
 }
 
@@ -181,15 +130,7 @@ fn the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
     run_and_read_stdout(
         folder.path(),
-        &[
-            "generate",
-            "zipf",
-            "t.csv",
-            "--requests",
-            "5000",
-            "--keys",
-            "300",
-        ],
+        &["generate", "zipf", "t.csv", "--requests", "5000", "--keys", "300"],
     );
     run_and_read_stdout(
         folder.path(),
@@ -211,17 +152,11 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     let output = run_glasscache(folder.path(), &["curve", "t.csv", "--mode", "bytes"]);
     let sentence = "glasscache: t.csv, row 2, column size: expected a whole number from 0 to 4294967295, found \"-3\"\n";
     assert_eq!(
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).as_ref()
-        ),
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
         (Some(4), sentence)
     );
     let cases = [
-        (
-            "key;size\n1;2\n",
-            "t.csv: the header line names no column \"key\": \"key;size\"",
-        ),
+        ("key;size\n1;2\n", "t.csv: the header line names no column \"key\": \"key;size\""),
         ("", "t.csv: is empty"),
         ("key\n1\n\n", ""),
         ("\u{feff}key\r\n1\r\n", ""),
@@ -230,11 +165,7 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let code = if expected_message.is_empty() {
-            Some(0)
-        } else {
-            Some(4)
-        };
+        let code = if expected_message.is_empty() { Some(0) } else { Some(4) };
         assert_eq!(output.status.code(), code, "{stderr}");
         assert!(stderr.contains(expected_message), "{stderr}");
     }
@@ -273,13 +204,7 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
     }
     std::fs::write(folder.path().join("t.csv"), trace).unwrap();
     let run = |more_arguments: &[&str]| {
-        let base_arguments = [
-            "curve",
-            "t.csv",
-            "--server",
-            "--capacities",
-            "8m,16m,32m,64m",
-        ];
+        let base_arguments = ["curve", "t.csv", "--server", "--capacities", "8m,16m,32m,64m"];
         run_and_read_stdout(folder.path(), &[&base_arguments, more_arguments].concat())
     };
     let document: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
@@ -296,31 +221,16 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
     assert_eq!(rows[2]["glasscache_miss_ratio"], 0.5);
     assert_eq!(rows[2]["memcached_miss_ratio"], 0.5);
     assert!(rows[0]["glasscache_miss_ratio"].as_f64() > Some(0.5));
-    let document_with_costs: serde_json::Value = serde_json::from_str(&run(&[
-        "--cost-per-gb",
-        "1",
-        "--miss-cost-ms",
-        "10",
-        "--json",
-    ]))
-    .unwrap();
+    let document_with_costs: serde_json::Value =
+        serde_json::from_str(&run(&["--cost-per-gb", "1", "--miss-cost-ms", "10", "--json"]))
+            .unwrap();
     assert_eq!(document_with_costs["result"]["cheapest_m_bytes"], 32 << 20);
     let text = run(&["--cost-per-gb", "1000000", "--miss-cost-ms", "1"]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("The cheapest is -m 8."), "{text}");
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 100),
-        "{text}"
-    );
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     for wrong_arguments in [
-        &[
-            "curve",
-            "t.csv",
-            "--cost-per-gb",
-            "1",
-            "--miss-cost-ms",
-            "1",
-        ][..],
+        &["curve", "t.csv", "--cost-per-gb", "1", "--miss-cost-ms", "1"][..],
         &["curve", "t.csv", "--server", "--policies", "lru"],
         &["curve", "t.csv", "--key-bytes", "20"],
         &["curve", "t.csv", "--server", "--capacities", "1m"],
@@ -330,32 +240,21 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
     }
     let bytes_arguments = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
     let cost_arguments = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
-    let text = run_and_read_stdout(
-        folder.path(),
-        &[&bytes_arguments[..], &cost_arguments].concat(),
-    );
+    let text =
+        run_and_read_stdout(folder.path(), &[&bytes_arguments[..], &cost_arguments].concat());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("the cheapest size is"), "{text}");
 }
 
 /// The miss ratios that `curve` prints for LRU at sizes of 1 and 2 objects.
 fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
-    let mut all_arguments = vec![
-        "curve",
-        "--policies",
-        "lru",
-        "--capacities",
-        "1,2",
-        "--json",
-    ];
+    let mut all_arguments = vec!["curve", "--policies", "lru", "--capacities", "1,2", "--json"];
     all_arguments.extend(arguments);
     let document: serde_json::Value =
         serde_json::from_str(&run_and_read_stdout(folder, &all_arguments)).unwrap();
     let text = document.to_string();
     let ratios = text.split("\"miss_ratio\":").skip(1);
-    ratios
-        .map(|rest| rest.split([',', '}']).next().unwrap_or_default().to_owned())
-        .collect()
+    ratios.map(|rest| rest.split([',', '}']).next().unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
@@ -365,17 +264,11 @@ fn data_of_other_programs_gives_the_curve_of_its_keys() {
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write_file("own.csv", "key\n1\n2\n1\n1\n");
     write_file("urls.csv", "when,url\n1,/a\n2,\"/b,c\"\n3,/a\n4,/a\n");
-    write_file(
-        "access.log",
-        "GET /a 200\nstarted\nGET /b 200\nGET /a 200\nHEAD /a 200\n",
-    );
+    write_file("access.log", "GET /a 200\nstarted\nGET /b 200\nGET /a 200\nHEAD /a 200\n");
     let own_ratios = read_lru_ratios(folder.path(), &["own.csv"]);
     assert_eq!(own_ratios, ["0.75", "0.5"]);
     let with_named_columns = ["urls.csv", "--key-column", "url"];
-    assert_eq!(
-        read_lru_ratios(folder.path(), &with_named_columns),
-        own_ratios
-    );
+    assert_eq!(read_lru_ratios(folder.path(), &with_named_columns), own_ratios);
     let with_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
     assert_eq!(read_lru_ratios(folder.path(), &with_pattern), own_ratios);
 }
@@ -392,11 +285,7 @@ fn ttls_are_honoured_in_the_unit_of_the_times() {
     // Seconds: the item ends at 2, and the miss at 1999 stores it until 2001. Milliseconds: it ends at 2000.
     for (unit, ratio) in [("s", "0.75"), ("ms", "0.25")] {
         let arguments = ["t.csv", "--time-unit", unit];
-        assert_eq!(
-            read_lru_ratios(folder.path(), &arguments),
-            [ratio, ratio],
-            "{unit}"
-        );
+        assert_eq!(read_lru_ratios(folder.path(), &arguments), [ratio, ratio], "{unit}");
     }
     write_file("t.csv", "key,ttl\n1,2\n1,2\n");
     let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
@@ -409,25 +298,13 @@ fn flags_that_do_not_fit_together_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), "key\n1\n").unwrap();
     for (arguments, expected_message) in [
-        (
-            &["--format", "watch", "--key-column", "url"][..],
-            "have no columns",
-        ),
-        (
-            &["--regex", "(?P<key>x)", "--format", "csv"],
-            "leave out --format",
-        ),
+        (&["--format", "watch", "--key-column", "url"][..], "have no columns"),
+        (&["--regex", "(?P<key>x)", "--format", "csv"], "leave out --format"),
         (&["--regex", "(?P<url>x)"], "group \"url\""),
-        (
-            &["--format", "watch", "--time-unit", "ms"],
-            "leave out --time-unit",
-        ),
+        (&["--format", "watch", "--time-unit", "ms"], "leave out --time-unit"),
     ] {
-        let all_arguments: Vec<&str> = ["curve", "t.csv"]
-            .iter()
-            .chain(arguments)
-            .copied()
-            .collect();
+        let all_arguments: Vec<&str> =
+            ["curve", "t.csv"].iter().chain(arguments).copied().collect();
         let output = run_glasscache(folder.path(), &all_arguments);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");

@@ -31,11 +31,9 @@ fn to_text(bytes: &[u8]) -> String {
 /// A log in a folder of its own.
 fn write_log(items: &str, requests: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, content) in [
-        ("items.jsonl", items),
-        ("requests.jsonl", requests),
-        ("latency.json", LATENCY),
-    ] {
+    for (name, content) in
+        [("items.jsonl", items), ("requests.jsonl", requests), ("latency.json", LATENCY)]
+    {
         std::fs::write(folder.path().join(name), content).unwrap();
     }
     folder
@@ -50,10 +48,7 @@ fn run_simulate(folder: &Path, more_arguments: &[&str]) -> Output {
 fn run_and_read_failure(folder: &Path, more_arguments: &[&str]) -> (Option<i32>, String) {
     let output = run_simulate(folder, more_arguments);
     let stderr = to_text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
-    (
-        output.status.code(),
-        stderr.lines().next().unwrap_or_default().to_owned(),
-    )
+    (output.status.code(), stderr.lines().next().unwrap_or_default().to_owned())
 }
 
 fn run_and_read_exit_code(folder: &Path, more_arguments: &[&str]) -> Option<i32> {
@@ -67,10 +62,7 @@ fn the_help_of_both_commands_matches_its_snapshot() {
         "simulate_help",
         to_text(&run_glasscache(&["simulate", "--help"]).stdout)
     );
-    insta::assert_snapshot!(
-        "slabs_help",
-        to_text(&run_glasscache(&["slabs", "--help"]).stdout)
-    );
+    insta::assert_snapshot!("slabs_help", to_text(&run_glasscache(&["slabs", "--help"]).stdout));
 }
 
 #[test]
@@ -85,10 +77,7 @@ fn prints_the_worked_example_as_a_table() {
 #[test]
 fn prints_the_worked_example_as_json() {
     let folder = write_log(ITEMS, REQUESTS);
-    let output = run_simulate(
-        folder.path(),
-        &["--strategies", "remote,subtree:2", "--json"],
-    );
+    let output = run_simulate(folder.path(), &["--strategies", "remote,subtree:2", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let all = &document["result"]["strategies"]["subtree:2"]["all"];
     assert_eq!(all["added_ns"], 5_200_000);
@@ -109,36 +98,23 @@ fn a_fixed_set_names_its_items_and_strategies_have_words() {
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let result = &document["result"];
     let fixed = &result["fixed_set"];
-    assert_eq!(
-        (&fixed["strategy"], &fixed["count"]),
-        (&"fixed:2".into(), &2.into())
-    );
+    assert_eq!((&fixed["strategy"], &fixed["count"]), (&"fixed:2".into(), &2.into()));
     let keys: Vec<&str> = fixed["items"]
         .as_array()
         .unwrap()
         .iter()
         .map(|item| item["key"].as_str().unwrap())
         .collect();
-    assert_eq!(
-        keys,
-        ["a", "b"],
-        "each is used by the one request of the first half"
-    );
+    assert_eq!(keys, ["a", "b"], "each is used by the one request of the first half");
     // One call of 1,000 bytes takes 1 ms.
     assert_eq!(
         (&fixed["items"][0]["saved_ms"], &fixed["items"][0]["bytes"]),
         (&1.0.into(), &1000.into())
     );
-    assert_eq!(
-        result["strategies"]["fixed:2"]["words"],
-        "keep 2 items (1.95 KiB)"
-    );
+    assert_eq!(result["strategies"]["fixed:2"]["words"], "keep 2 items (1.95 KiB)");
     assert_eq!(result["log"]["items_of_unknown_size"], 0);
     let table = to_text(&run_simulate(folder.path(), &["--strategies", "remote,fixed:2"]).stdout);
-    assert!(
-        table.contains("What `fixed:2` keeps") && table.contains("In words: "),
-        "{table}"
-    );
+    assert!(table.contains("What `fixed:2` keeps") && table.contains("In words: "), "{table}");
 }
 
 #[test]
@@ -151,11 +127,7 @@ fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() 
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let strategies = document["result"]["strategies"].as_object().unwrap();
     assert!(strategies.contains_key("remote"), "{document}");
-    assert!(
-        strategies
-            .keys()
-            .all(|name| !name.contains("children") && !name.contains("subtree"))
-    );
+    assert!(strategies.keys().all(|name| !name.contains("children") && !name.contains("subtree")));
     assert_eq!(document["result"]["log"]["items_of_unknown_size"], 1);
     let table = to_text(&run_simulate(folder.path(), &[]).stdout);
     assert!(
@@ -168,35 +140,23 @@ fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() 
 fn excluded_routes_do_not_affect_the_result() {
     let three_requests = format!(
         "{REQUESTS}{}",
-        REQUESTS
-            .lines()
-            .next()
-            .unwrap()
-            .replace("\"time_us\":1", "\"time_us\":3")
+        REQUESTS.lines().next().unwrap().replace("\"time_us\":1", "\"time_us\":3")
     );
     let folder = write_log(ITEMS, &format!("{three_requests}\n"));
-    let output = run_simulate(
-        folder.path(),
-        &["--strategies", "remote", "--exclude", "page", "--json"],
-    );
+    let output =
+        run_simulate(folder.path(), &["--strategies", "remote", "--exclude", "page", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["result"]["log"]["requests"], 2);
     let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--exclude", "nowhere"]);
     assert_eq!(
         (exit_code, error_line.as_str()),
-        (
-            Some(2),
-            "glasscache: no request has the route `nowhere` (--exclude)"
-        )
+        (Some(2), "glasscache: no request has the route `nowhere` (--exclude)")
     );
 }
 
 #[test]
 fn a_truncated_log_is_read_up_to_its_last_complete_request() {
-    let folder = write_log(
-        ITEMS,
-        &format!("{REQUESTS}{{\"request\":2,\"time_us\":3,\"inst"),
-    );
+    let folder = write_log(ITEMS, &format!("{REQUESTS}{{\"request\":2,\"time_us\":3,\"inst"));
     let output = run_simulate(folder.path(), &["--strategies", "remote"]);
     assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
     assert!(to_text(&output.stdout).contains(
@@ -209,18 +169,9 @@ fn invalid_logs_exit_with_code_4_and_one_error_line() {
     let cases = [
         (ITEMS.replace("null", "\"d\""), REQUESTS.to_owned()),
         (ITEMS.replacen("1000", "-1", 1), REQUESTS.to_owned()),
-        (
-            ITEMS.to_owned(),
-            REQUESTS.replace("\"time_us\":2", "\"time_us\":0"),
-        ),
-        (
-            ITEMS.to_owned(),
-            REQUESTS.replace("\"instance\":0", "\"instance\":\"x\""),
-        ),
-        (
-            ITEMS.to_owned(),
-            REQUESTS.lines().next().unwrap().to_owned() + "\n",
-        ),
+        (ITEMS.to_owned(), REQUESTS.replace("\"time_us\":2", "\"time_us\":0")),
+        (ITEMS.to_owned(), REQUESTS.replace("\"instance\":0", "\"instance\":\"x\"")),
+        (ITEMS.to_owned(), REQUESTS.lines().next().unwrap().to_owned() + "\n"),
         (ITEMS.to_owned(), String::new()),
         ("PK\u{3}\u{4}".to_owned(), REQUESTS.to_owned()),
     ];
@@ -248,10 +199,7 @@ fn usage_errors_and_missing_files_have_different_exit_codes() {
     assert_eq!(run_and_read_exit_code(folder.path(), &["--draw"]), Some(4));
     std::fs::remove_file(folder.path().join("latency.json")).unwrap();
     assert_eq!(run_and_read_exit_code(folder.path(), &[]), Some(3));
-    assert_eq!(
-        run_and_read_exit_code(&folder.path().join("nothing"), &[]),
-        Some(3)
-    );
+    assert_eq!(run_and_read_exit_code(&folder.path().join("nothing"), &[]), Some(3));
 }
 
 #[test]
@@ -270,14 +218,7 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
     let strategy_path = folder.path().join("best.strategy");
     let output = run_simulate(
         folder.path(),
-        &[
-            "--search",
-            "--memory",
-            "20k",
-            "--json",
-            "--save",
-            strategy_path.to_str().unwrap(),
-        ],
+        &["--search", "--memory", "20k", "--json", "--save", strategy_path.to_str().unwrap()],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["result"]["tried"], 217);
@@ -304,20 +245,12 @@ fn pages_are_complete_and_self_contained() {
 fn prints_a_plan_of_a_histogram_and_names_the_row_that_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let sizes_path = folder.path().join("sizes.csv");
-    let rows: Vec<String> = (1..200)
-        .map(|number| format!("{},{}\n", number * 137, 20_000 / number))
-        .collect();
+    let rows: Vec<String> =
+        (1..200).map(|number| format!("{},{}\n", number * 137, 20_000 / number)).collect();
     let rows = rows.concat();
     std::fs::write(&sizes_path, format!("size,count\n{rows}")).unwrap();
     let sizes_argument = sizes_path.to_str().unwrap();
-    let output = run_glasscache(&[
-        "slabs",
-        sizes_argument,
-        "--memory",
-        "64m",
-        "--classes",
-        "12",
-    ]);
+    let output = run_glasscache(&["slabs", sizes_argument, "--memory", "64m", "--classes", "12"]);
     assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
     insta::assert_snapshot!("slab_plan", to_text(&output.stdout));
     std::fs::write(&sizes_path, "size,count\n100,5\n200,many\n").unwrap();
@@ -334,9 +267,8 @@ fn prints_a_plan_of_a_histogram_and_names_the_row_that_is_wrong() {
 fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
     let folder = tempfile::tempdir().unwrap();
     let sizes_path = folder.path().join("sizes.csv");
-    let rows: Vec<String> = (1..200)
-        .map(|number| format!("{},{}\n", number * 137, 20_000 / number))
-        .collect();
+    let rows: Vec<String> =
+        (1..200).map(|number| format!("{},{}\n", number * 137, 20_000 / number)).collect();
     std::fs::write(&sizes_path, format!("size,count\n{}", rows.concat())).unwrap();
     let sizes_argument = sizes_path.to_str().unwrap();
     let plan_slabs = |memory: &str| {
@@ -355,10 +287,7 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
     let printed = to_text(&output.stdout);
     let note = "memcached gives each class its first page even where -m is used up";
     let printed = printed.replace('\n', " ");
-    assert!(
-        printed.contains("in 8.00 MiB, taking 62.0 MiB (today 21.0 MiB)"),
-        "{printed}"
-    );
+    assert!(printed.contains("in 8.00 MiB, taking 62.0 MiB (today 21.0 MiB)"), "{printed}");
     assert!(printed.contains(note), "{printed}");
 }
 
@@ -367,50 +296,24 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
     let folder = tempfile::tempdir().unwrap();
     let site_folder = folder.path().join("site");
     let site = site_folder.to_str().unwrap();
-    let generated = run_glasscache(&[
-        "generate",
-        "topic-tree",
-        site,
-        "--requests",
-        "2000",
-        "--items",
-        "300",
-    ]);
+    let generated =
+        run_glasscache(&["generate", "topic-tree", site, "--requests", "2000", "--items", "300"]);
     assert_eq!(generated.status.code(), Some(0));
     let sizes_path = folder.path().join("sizes.csv");
-    let rows: Vec<String> = (1..100)
-        .map(|number| format!("{},9\n", number * 300))
-        .collect();
+    let rows: Vec<String> = (1..100).map(|number| format!("{},9\n", number * 300)).collect();
     std::fs::write(&sizes_path, format!("size,count\n{}", rows.concat())).unwrap();
     let sizes = sizes_path.to_str().unwrap();
     for (arguments, sentence, hides_rows) in [
         (&["simulate", site][..], "Under `remote`", true),
         (&["simulate", site, "--all"], "Under `remote`", false),
         (
-            &[
-                "simulate",
-                site,
-                "--strategies",
-                "remote,lru:1,lru:2,lru:3,lru:4,lru:5,lru:6",
-            ],
+            &["simulate", site, "--strategies", "remote,lru:1,lru:2,lru:3,lru:4,lru:5,lru:6"],
             "Under `remote`",
             false,
         ),
-        (
-            &["simulate", site, "--search", "--memory", "64k"],
-            "Within 64k",
-            true,
-        ),
-        (
-            &["slabs", sizes],
-            "% of the memory holds no item today",
-            true,
-        ),
-        (
-            &["slabs", sizes, "--all"],
-            "% of the memory holds no item today",
-            false,
-        ),
+        (&["simulate", site, "--search", "--memory", "64k"], "Within 64k", true),
+        (&["slabs", sizes], "% of the memory holds no item today", true),
+        (&["slabs", sizes, "--all"], "% of the memory holds no item today", false),
         (&["inspect", site], "2,000 requests read", true),
         (&["inspect", site, "--all"], "2,000 requests read", false),
     ] {
@@ -421,15 +324,10 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
             .unwrap();
         let printed = to_text(&output.stdout);
         let first_paragraph = printed.split("\n\n").next().unwrap_or_default();
-        assert!(
-            first_paragraph.replace('\n', " ").contains(sentence),
-            "{printed}"
-        );
+        assert!(first_paragraph.replace('\n', " ").contains(sentence), "{printed}");
         assert_eq!(printed.contains("--all prints"), hides_rows, "{printed}");
         assert!(
-            printed
-                .lines()
-                .all(|line| line.chars().count() <= 80 || line.starts_with("To copy: ")),
+            printed.lines().all(|line| line.chars().count() <= 80 || line.starts_with("To copy: ")),
             "{printed}"
         );
     }
@@ -448,24 +346,16 @@ fn the_table_of_strategies_is_best_first_and_wide_on_request() {
     assert!(!narrow_text.contains(">=100 %"), "{narrow_text}");
     let wide_arguments = [&arguments[..], &["--wide"]].concat();
     let wide_text = to_text(&run_simulate(folder.path(), &wide_arguments).stdout);
-    assert!(
-        wide_text.contains(">=100 %") && wide_text.contains("used keys"),
-        "{wide_text}"
-    );
+    assert!(wide_text.contains(">=100 %") && wide_text.contains("used keys"), "{wide_text}");
 }
 
 #[test]
 fn routes_of_a_log_without_routes_are_refused() {
-    let requests = REQUESTS
-        .replace("\"route\":\"home\",", "")
-        .replace("\"route\":\"page\",", "");
+    let requests = REQUESTS.replace("\"route\":\"home\",", "").replace("\"route\":\"page\",", "");
     let folder = write_log(ITEMS, &requests);
     let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--by", "route"]);
     assert_eq!(exit_code, Some(2), "{error_line}");
-    assert!(
-        error_line.contains("--by route has no effect"),
-        "{error_line}"
-    );
+    assert!(error_line.contains("--by route has no effect"), "{error_line}");
 }
 
 #[test]
@@ -480,9 +370,7 @@ fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
     let arguments = ["--draw", "--strategies", &notations.join(",")];
     let printed = to_text(&run_simulate(folder.path(), &arguments).stdout);
     for notation in &notations {
-        let rows = printed
-            .lines()
-            .filter(|line| line.starts_with(&format!("{notation} ")));
+        let rows = printed.lines().filter(|line| line.starts_with(&format!("{notation} ")));
         assert_eq!(rows.count(), 2, "{notation}: {printed}");
     }
     assert!(!printed.contains("--all prints"), "{printed}");
@@ -509,10 +397,7 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     let warning = format!("warning: {left_out_part}\n");
     assert!(to_text(&output.stderr).contains(&warning), "{output:?}");
     let printed = to_text(&run_simulate(folder.path(), &arguments[..2]).stdout);
-    assert!(
-        printed.contains("requests-0-000001.parquet (4 bytes)"),
-        "{printed}"
-    );
+    assert!(printed.contains("requests-0-000001.parquet (4 bytes)"), "{printed}");
     let inspected = run_glasscache(&["inspect", folder.path().to_str().unwrap(), "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
     assert_eq!(document["result"]["left_out_parts"][0], left_out_part);
@@ -527,30 +412,12 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
 
 #[test]
 fn prints_the_slab_classes_when_no_sizes_are_given() {
-    let output = run_glasscache(&[
-        "slabs",
-        "--factor",
-        "2",
-        "--chunk",
-        "72",
-        "--item-max",
-        "8m",
-        "--json",
-    ]);
+    let output =
+        run_glasscache(&["slabs", "--factor", "2", "--chunk", "72", "--item-max", "8m", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["result"]["chunk_sizes"][0], 120);
-    assert_eq!(
-        document["result"]["chunk_sizes"]
-            .as_array()
-            .unwrap()
-            .last()
-            .unwrap(),
-        524_288
-    );
-    assert_eq!(
-        run_glasscache(&["slabs", "--factor", "1"]).status.code(),
-        Some(2)
-    );
+    assert_eq!(document["result"]["chunk_sizes"].as_array().unwrap().last().unwrap(), 524_288);
+    assert_eq!(run_glasscache(&["slabs", "--factor", "1"]).status.code(), Some(2));
     let printed = to_text(&run_glasscache(&["slabs"]).stdout);
     assert!(printed.starts_with("slab class   1: chunk size        96 perslab   10922\n"));
 }

@@ -23,9 +23,7 @@ fn write_folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 
 #[test]
 fn a_tour_stores_a_folder_and_checks_every_byte() {
-    let large: Vec<u8> = (0..700_000_u32)
-        .map(|position| (position % 251) as u8)
-        .collect();
+    let large: Vec<u8> = (0..700_000_u32).map(|position| (position % 251) as u8).collect();
     let folder = write_folder(&[
         ("empty", Vec::new()),
         ("sub/small", b"\r\nEND\r\n".to_vec()),
@@ -33,22 +31,13 @@ fn a_tour_stores_a_folder_and_checks_every_byte() {
         ("a name with spaces", b"no key".to_vec()),
     ]);
     let output = run_glasscache(&["tour", "--json", "-t", "1", folder.path().to_str().unwrap()]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (
-            &document["result"]["folder"]["items"],
-            &document["result"]["folder"]["skipped"]
-        ),
+        (&document["result"]["folder"]["items"], &document["result"]["folder"]["skipped"]),
         (&3.into(), &1.into())
     );
-    let stages = document["result"]["servers"][0]["stages"]
-        .as_array()
-        .unwrap();
+    let stages = document["result"]["servers"][0]["stages"].as_array().unwrap();
     assert_eq!(stages.len(), 4);
     for stage in stages {
         assert_eq!(stage["failed"], 0, "{stage}");
@@ -61,10 +50,7 @@ fn a_missing_folder_is_reported_in_one_line() {
     let output = run_glasscache(&["tour", "no-such-folder"]);
     assert_eq!(output.status.code(), Some(3));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("no-such-folder") && message.lines().count() == 1,
-        "{message}"
-    );
+    assert!(message.contains("no-such-folder") && message.lines().count() == 1, "{message}");
 }
 
 #[test]

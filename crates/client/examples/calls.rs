@@ -16,14 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [server, operation, count] = &arguments[..] else {
         return Err("usage: calls SERVER get|set|get-many|none COUNT".into());
     };
-    let options = Options {
-        timeout: TIMEOUT,
-        ..Options::default()
-    };
+    let options = Options { timeout: TIMEOUT, ..Options::default() };
     let client = Client::new(&Address::parse_list(server)?, Placement::Ketama, options)?;
-    let keys: Vec<String> = (0..KEYS_PER_GET)
-        .map(|number| format!("key-{number:04}"))
-        .collect();
+    let keys: Vec<String> = (0..KEYS_PER_GET).map(|number| format!("key-{number:04}")).collect();
     for key in &keys {
         store(&client, key)?;
     }
@@ -31,10 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..count.parse()? {
         match operation.as_str() {
             "get" => {
-                let get = Get {
-                    key: wire_key(&keys[0]),
-                    cas: false,
-                };
+                let get = Get { key: wire_key(&keys[0]), cas: false };
                 client.run(&get, &Budget::new(TIMEOUT))?.ok_or("a miss")?;
             }
             "set" => store(&client, &keys[0])?,
@@ -62,11 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn store(client: &Client, key: &str) -> Result<(), Error> {
     let set = Store {
         mode: StoreMode::Set,
-        item: Item {
-            key: wire_key(key),
-            flags: 0,
-            body: &VALUE,
-        },
+        item: Item { key: wire_key(key), flags: 0, body: &VALUE },
         exptime: 0,
         noreply: false,
     };
@@ -74,8 +62,5 @@ fn store(client: &Client, key: &str) -> Result<(), Error> {
 }
 
 fn wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }

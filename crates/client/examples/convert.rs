@@ -35,30 +35,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn encode(dialect: &str, method: &str, type_name: &str, payload: &str) -> Response {
     let dialect: Dialect = dialect.parse()?;
     let compression = Method::from_name(method).map(Compression::new);
-    let codec = Codec::new(CodecOptions {
-        compression,
-        ..CodecOptions::of(dialect)
-    })?;
+    let codec = Codec::new(CodecOptions { compression, ..CodecOptions::of(dialect) })?;
     let payload_bytes = || from_hex(payload);
     let encoded = match type_name {
         "str" => codec
             .encode(&ValueRef::Str(std::str::from_utf8(&payload_bytes()?)?))
             .map(flags_and_bytes),
-        "bytes" => codec
-            .encode(&ValueRef::Bytes(&payload_bytes()?))
-            .map(flags_and_bytes),
-        "json" => codec
-            .encode(&ValueRef::Json(&payload_bytes()?))
-            .map(flags_and_bytes),
-        "int" => codec
-            .encode(&ValueRef::Int(payload.parse()?))
-            .map(flags_and_bytes),
-        "float" => codec
-            .encode(&ValueRef::Float(payload.parse()?))
-            .map(flags_and_bytes),
-        "bool" => codec
-            .encode(&ValueRef::Bool(payload == "1"))
-            .map(flags_and_bytes),
+        "bytes" => codec.encode(&ValueRef::Bytes(&payload_bytes()?)).map(flags_and_bytes),
+        "json" => codec.encode(&ValueRef::Json(&payload_bytes()?)).map(flags_and_bytes),
+        "int" => codec.encode(&ValueRef::Int(payload.parse()?)).map(flags_and_bytes),
+        "float" => codec.encode(&ValueRef::Float(payload.parse()?)).map(flags_and_bytes),
+        "bool" => codec.encode(&ValueRef::Bool(payload == "1")).map(flags_and_bytes),
         "none" => codec.encode(&ValueRef::None).map(flags_and_bytes),
         _ => return Err(format!("unknown type {type_name:?}").into()),
     };

@@ -9,9 +9,8 @@ use glasscache_client::ring::{Placement, Ring, RingServer};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let placement: Placement = arguments.next().ok_or("which placement?")?.parse()?;
-    let servers = arguments
-        .map(|argument| parse_server(&argument))
-        .collect::<Result<Vec<_>, _>>()?;
+    let servers =
+        arguments.map(|argument| parse_server(&argument)).collect::<Result<Vec<_>, _>>()?;
     let ring = Ring::new(&servers, placement)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for key in std::io::stdin().lock().split(b'\n') {
@@ -21,9 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn parse_server(address_and_weight: &str) -> Result<RingServer, Box<dyn std::error::Error>> {
-    let (address, weight) = address_and_weight
-        .split_once('*')
-        .unwrap_or((address_and_weight, "1"));
+    let (address, weight) = address_and_weight.split_once('*').unwrap_or((address_and_weight, "1"));
     let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
     Ok(RingServer::tcp(host, port.parse()?).with_weight(weight.parse()?))
 }

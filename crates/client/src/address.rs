@@ -44,10 +44,7 @@ impl Address {
 
     /// Reads a list of addresses with commas between.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
-        text.split(',')
-            .filter(|part| !part.trim().is_empty())
-            .map(Self::parse)
-            .collect()
+        text.split(',').filter(|part| !part.trim().is_empty()).map(Self::parse).collect()
     }
 }
 
@@ -56,18 +53,13 @@ const ADDRESS_FORMS: &str =
     "write \"host:port\", \"host:port*weight\", \"[::1]:port\" or \"/path/of.sock\"";
 
 fn parse(text: &str) -> Result<Address, String> {
-    let path_and_weight = text
-        .strip_prefix("unix:")
-        .or(text.starts_with('/').then_some(text));
+    let path_and_weight = text.strip_prefix("unix:").or(text.starts_with('/').then_some(text));
     if let Some(path_and_weight) = path_and_weight {
         let (path, weight) = split_weight(path_and_weight)?;
         if path.is_empty() {
             return Err("no path of a socket; write \"unix:/path/of.sock\"".into());
         }
-        return Ok(Address {
-            endpoint: Endpoint::Unix(path.into()),
-            weight: weight.unwrap_or(1),
-        });
+        return Ok(Address { endpoint: Endpoint::Unix(path.into()), weight: weight.unwrap_or(1) });
     }
     let authority = match text.split_once("://") {
         Some(("memcached", rest)) => rest.strip_suffix('/').unwrap_or(rest),
@@ -121,33 +113,24 @@ fn split_host(text: &str) -> Result<(&str, &str), String> {
         return Ok((host, port_and_weight));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(format!(
-            "IPv6 goes in brackets; write \"[{text}]\" or \"[{text}]:{PORT}\""
-        ));
+        return Err(format!("IPv6 goes in brackets; write \"[{text}]\" or \"[{text}]:{PORT}\""));
     }
     let (host, port_and_weight) = text.split_at(text.find(':').unwrap_or(text.len()));
     if host.is_empty() {
         return Err(format!("no host; {ADDRESS_FORMS}"));
     }
     if parse_digits(host).is_some() {
-        return Err(format!(
-            "{host:?} is a port without its host; write \"127.0.0.1:{host}\""
-        ));
+        return Err(format!("{host:?} is a port without its host; write \"127.0.0.1:{host}\""));
     }
     if !is_host_name(host) {
-        return Err(format!(
-            "{host:?} is not the name of a host; {ADDRESS_FORMS}"
-        ));
+        return Err(format!("{host:?} is not the name of a host; {ADDRESS_FORMS}"));
     }
     Ok((host, port_and_weight))
 }
 
 /// Whether a text may be a host's name or an IPv4 address.
 fn is_host_name(host: &str) -> bool {
-    !host.is_empty()
-        && host
-            .chars()
-            .all(|c| c.is_alphanumeric() || "-._".contains(c))
+    !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c))
 }
 
 /// The port and the weight of `""`, `:port` or `:port:weight`.
@@ -202,41 +185,17 @@ mod tests {
     #[test]
     fn address_of_each_form_is_read() {
         assert_eq!(endpoint_and_weight("cache1"), ("cache1:11211".into(), 1));
-        assert_eq!(
-            endpoint_and_weight(" cache1:7000 "),
-            ("cache1:7000".into(), 1)
-        );
-        assert_eq!(
-            endpoint_and_weight("cache1:7000*3"),
-            ("cache1:7000".into(), 3)
-        );
+        assert_eq!(endpoint_and_weight(" cache1:7000 "), ("cache1:7000".into(), 1));
+        assert_eq!(endpoint_and_weight("cache1:7000*3"), ("cache1:7000".into(), 3));
         assert_eq!(endpoint_and_weight("cache1*3"), ("cache1:11211".into(), 3));
-        assert_eq!(
-            endpoint_and_weight("10.0.0.1:7000:3"),
-            ("10.0.0.1:7000".into(), 3)
-        );
+        assert_eq!(endpoint_and_weight("10.0.0.1:7000:3"), ("10.0.0.1:7000".into(), 3));
         assert_eq!(endpoint_and_weight("[::1]"), ("[::1]:11211".into(), 1));
         assert_eq!(endpoint_and_weight("[::1]:7000"), ("[::1]:7000".into(), 1));
-        assert_eq!(
-            endpoint_and_weight("[::1]:7000:2"),
-            ("[::1]:7000".into(), 2)
-        );
-        assert_eq!(
-            endpoint_and_weight("[fe80::1%eth0]:1"),
-            ("[fe80::1%eth0]:1".into(), 1)
-        );
-        assert_eq!(
-            endpoint_and_weight("memcached://cache_1"),
-            ("cache_1:11211".into(), 1)
-        );
-        assert_eq!(
-            endpoint_and_weight("memcached://[::1]:7000/"),
-            ("[::1]:7000".into(), 1)
-        );
-        assert_eq!(
-            endpoint_and_weight("/run/c.sock*2"),
-            ("/run/c.sock".into(), 2)
-        );
+        assert_eq!(endpoint_and_weight("[::1]:7000:2"), ("[::1]:7000".into(), 2));
+        assert_eq!(endpoint_and_weight("[fe80::1%eth0]:1"), ("[fe80::1%eth0]:1".into(), 1));
+        assert_eq!(endpoint_and_weight("memcached://cache_1"), ("cache_1:11211".into(), 1));
+        assert_eq!(endpoint_and_weight("memcached://[::1]:7000/"), ("[::1]:7000".into(), 1));
+        assert_eq!(endpoint_and_weight("/run/c.sock*2"), ("/run/c.sock".into(), 2));
         assert_eq!(endpoint_and_weight("unix:c.sock"), ("c.sock".into(), 1));
     }
 
@@ -278,10 +237,7 @@ mod tests {
             "udp:a:1",
             "a:b:1",
         ] {
-            assert!(
-                matches!(Address::parse(text), Err(Error::BadSetting(_))),
-                "{text}"
-            );
+            assert!(matches!(Address::parse(text), Err(Error::BadSetting(_))), "{text}");
         }
     }
 }

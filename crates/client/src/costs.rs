@@ -90,10 +90,7 @@ impl TimeSpent {
 
     /// Nanoseconds of a part.
     pub fn part_ns(&self, part: CostPart) -> u64 {
-        self.parts_ns
-            .get(part as usize)
-            .copied()
-            .unwrap_or_default()
+        self.parts_ns.get(part as usize).copied().unwrap_or_default()
     }
 
     /// Adds a time to a part.
@@ -144,17 +141,10 @@ impl CostCell {
                 sum_ns.fetch_add(ns, Ordering::Relaxed);
             }
         }
-        let wire_us = spent
-            .parts_ns
-            .get(CostPart::Wire as usize)
-            .copied()
-            .unwrap_or_default()
-            / 1000;
+        let wire_us =
+            spent.parts_ns.get(CostPart::Wire as usize).copied().unwrap_or_default() / 1000;
         let bucket_index = (u64::BITS - wire_us.leading_zeros()) as usize;
-        if let Some(count) = self
-            .latency_counts
-            .get(bucket_index.min(LATENCY_BUCKETS - 1))
-        {
+        if let Some(count) = self.latency_counts.get(bucket_index.min(LATENCY_BUCKETS - 1)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -176,11 +166,7 @@ impl CostCell {
 
 /// The size decade of a value: 0 below 10 bytes, 1 below 100, and so on.
 pub fn decade_of(value_bytes: u64) -> usize {
-    let decade = if value_bytes == 0 {
-        0
-    } else {
-        value_bytes.ilog10() as usize
-    };
+    let decade = if value_bytes == 0 { 0 } else { value_bytes.ilog10() as usize };
     decade.min(SIZE_DECADES - 1)
 }
 
@@ -223,10 +209,8 @@ impl Costs {
 
     /// Counts keys that were read without a call, from what the process keeps.
     pub fn count_near(&self, hit_count: usize, value_bytes: usize) {
-        self.near_hits
-            .fetch_add(hit_count as u64, Ordering::Relaxed);
-        self.near_bytes
-            .fetch_add(value_bytes as u64, Ordering::Relaxed);
+        self.near_hits.fetch_add(hit_count as u64, Ordering::Relaxed);
+        self.near_bytes.fetch_add(value_bytes as u64, Ordering::Relaxed);
     }
 
     /// The keys that were read without a call, and the bytes of their values.
@@ -277,22 +261,7 @@ mod tests {
 
     #[test]
     fn values_and_calls_beyond_the_last_class_count_in_it() {
-        assert_eq!(
-            (
-                decade_of(0),
-                decade_of(9),
-                decade_of(10),
-                decade_of(u64::MAX)
-            ),
-            (0, 0, 1, 8)
-        );
-        assert_eq!(
-            (
-                width_class_of(0),
-                width_class_of(1),
-                width_class_of(1 << 20)
-            ),
-            (0, 0, 10)
-        );
+        assert_eq!((decade_of(0), decade_of(9), decade_of(10), decade_of(u64::MAX)), (0, 0, 1, 8));
+        assert_eq!((width_class_of(0), width_class_of(1), width_class_of(1 << 20)), (0, 0, 10));
     }
 }

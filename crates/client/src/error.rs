@@ -48,11 +48,8 @@ pub struct Context {
 
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let retry_text = if self.retry_is_safe {
-            "a retry is safe"
-        } else {
-            "it may have been done"
-        };
+        let retry_text =
+            if self.retry_is_safe { "a retry is safe" } else { "it may have been done" };
         write!(f, "{} (phase {}; {retry_text})", self.server, self.phase)
     }
 }

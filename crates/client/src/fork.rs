@@ -21,10 +21,12 @@ enum ProcessIdentity {
 impl Process {
     /// The running process.
     pub fn current() -> Self {
-        Self(Guard::try_new().map_or_else(
-            |_| ProcessIdentity::Id(std::process::id()),
-            ProcessIdentity::ForkGuard,
-        ))
+        Self(
+            Guard::try_new().map_or_else(
+                |_| ProcessIdentity::Id(std::process::id()),
+                ProcessIdentity::ForkGuard,
+            ),
+        )
     }
 
     /// Whether this still is the process in which the value was made, and not a child of it.

@@ -35,9 +35,8 @@ pub fn is_text_safe(key: &[u8]) -> bool {
         return all_chunks.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
     }
     if let (Some(first_chunk), Some(last_chunk)) = (key.first_chunk(), key.last_chunk()) {
-        let [first_word, last_word] = [*first_chunk, *last_chunk]
-            .map(u32::from_le_bytes)
-            .map(u64::from);
+        let [first_word, last_word] =
+            [*first_chunk, *last_chunk].map(u32::from_le_bytes).map(u64::from);
         return is_text_safe_word(first_word << 32 | last_word);
     }
     key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
@@ -64,26 +63,17 @@ impl KeyEncoder<'_> {
             return Err(bad_key(key, "it is empty"));
         }
         if length > KEY_BYTES_MAX {
-            return Err(bad_key(
-                key,
-                "it is longer than 250 bytes, namespace included",
-            ));
+            return Err(bad_key(key, "it is longer than 250 bytes, namespace included"));
         }
         if is_text_safe(key) {
             if self.namespace.is_empty() {
-                return Ok(WireKey {
-                    bytes: key,
-                    is_base64: false,
-                });
+                return Ok(WireKey { bytes: key, is_base64: false });
             }
             if is_text_safe(self.namespace) {
                 scratch.clear();
                 scratch.extend_from_slice(self.namespace);
                 scratch.extend_from_slice(key);
-                return Ok(WireKey {
-                    bytes: scratch,
-                    is_base64: false,
-                });
+                return Ok(WireKey { bytes: scratch, is_base64: false });
             }
         }
         if self.encoding == KeyEncoding::Refuse {
@@ -97,10 +87,7 @@ impl KeyEncoder<'_> {
         if scratch.len() > KEY_BYTES_MAX {
             return Err(bad_key(key, "its base64 form is longer than 250 bytes"));
         }
-        Ok(WireKey {
-            bytes: scratch,
-            is_base64: true,
-        })
+        Ok(WireKey { bytes: scratch, is_base64: true })
     }
 }
 
@@ -152,17 +139,14 @@ impl WireKeys {
     pub fn push(&mut self, encoder: KeyEncoder<'_>, key: &[u8]) -> Result<(), Error> {
         let wire_key = encoder.wire_key(key, &mut self.scratch)?;
         self.key_bytes.extend_from_slice(wire_key.bytes);
-        self.key_ends
-            .push((self.key_bytes.len(), wire_key.is_base64));
+        self.key_ends.push((self.key_bytes.len(), wire_key.is_base64));
         Ok(())
     }
 
     /// The key at an index.
     pub fn get(&self, index: usize) -> Option<WireKey<'_>> {
         let &(end, is_base64) = self.key_ends.get(index)?;
-        let previous = index
-            .checked_sub(1)
-            .and_then(|index| self.key_ends.get(index));
+        let previous = index.checked_sub(1).and_then(|index| self.key_ends.get(index));
         let begin = previous.map_or(0, |&(previous_end, _)| previous_end);
         let bytes = self.key_bytes.get(begin..end)?;
         Some(WireKey { bytes, is_base64 })
@@ -179,10 +163,7 @@ fn bad_key(key: &[u8], reason: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
     let displayed_key =
         String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
-    Error::BadKey {
-        key: displayed_key,
-        reason,
-    }
+    Error::BadKey { key: displayed_key, reason }
 }
 
 #[cfg(test)]
@@ -195,60 +176,32 @@ mod tests {
         key: &[u8],
     ) -> Result<(Vec<u8>, bool), Error> {
         let mut scratch = Vec::new();
-        let encoded = KeyEncoder {
-            namespace,
-            encoding,
-        }
-        .wire_key(key, &mut scratch)?;
+        let encoded = KeyEncoder { namespace, encoding }.wire_key(key, &mut scratch)?;
         Ok((encoded.bytes.to_vec(), encoded.is_base64))
     }
 
     #[test]
     fn a_plain_key_is_sent_unchanged_after_its_namespace() {
-        assert_eq!(
-            wire_key(b"", KeyEncoding::Refuse, b"k"),
-            Ok((b"k".to_vec(), false))
-        );
-        assert_eq!(
-            wire_key(b"n:", KeyEncoding::Refuse, "ü".as_bytes()),
-            Ok(("n:ü".into(), false))
-        );
+        assert_eq!(wire_key(b"", KeyEncoding::Refuse, b"k"), Ok((b"k".to_vec(), false)));
+        assert_eq!(wire_key(b"n:", KeyEncoding::Refuse, "ü".as_bytes()), Ok(("n:ü".into(), false)));
     }
 
     #[test]
     fn a_key_that_is_not_plain_is_refused_or_sent_as_base64() {
-        assert!(matches!(
-            wire_key(b"", KeyEncoding::Refuse, b"a b"),
-            Err(Error::BadKey { .. })
-        ));
-        assert_eq!(
-            wire_key(b"", KeyEncoding::Base64, b"a b"),
-            Ok((b"YSBi".to_vec(), true))
-        );
+        assert!(matches!(wire_key(b"", KeyEncoding::Refuse, b"a b"), Err(Error::BadKey { .. })));
+        assert_eq!(wire_key(b"", KeyEncoding::Base64, b"a b"), Ok((b"YSBi".to_vec(), true)));
         let (key_on_wire, is_base64) = wire_key(b"n:", KeyEncoding::Base64, b"a b").unwrap();
-        let encoder = KeyEncoder {
-            namespace: b"n:",
-            encoding: KeyEncoding::Base64,
-        };
+        let encoder = KeyEncoder { namespace: b"n:", encoding: KeyEncoding::Base64 };
         let bytes = &key_on_wire;
         assert_eq!(*encoder.decode(WireKey { bytes, is_base64 }), *b"a b");
-        assert_eq!(
-            wire_key(b"", KeyEncoding::Base64, b"a b\n"),
-            Ok((b"YSBiCg==".to_vec(), true))
-        );
-        assert_eq!(
-            wire_key(b"", KeyEncoding::Base64, b"a b\n1"),
-            Ok((b"YSBiCjE=".to_vec(), true))
-        );
+        assert_eq!(wire_key(b"", KeyEncoding::Base64, b"a b\n"), Ok((b"YSBiCg==".to_vec(), true)));
+        assert_eq!(wire_key(b"", KeyEncoding::Base64, b"a b\n1"), Ok((b"YSBiCjE=".to_vec(), true)));
     }
 
     #[test]
     fn a_namespace_that_is_not_plain_makes_every_key_base64() {
         assert!(wire_key(b"n s:", KeyEncoding::Refuse, b"k").is_err());
-        assert_eq!(
-            wire_key(b"n s:", KeyEncoding::Base64, b"k"),
-            Ok((b"biBzOms=".to_vec(), true))
-        );
+        assert_eq!(wire_key(b"n s:", KeyEncoding::Base64, b"k"), Ok((b"biBzOms=".to_vec(), true)));
     }
 
     #[test]
@@ -289,10 +242,7 @@ mod tests {
         let mut scratch = Vec::new();
         let mut encode_namespace = |namespace: &'static [u8]| {
             let encoding = KeyEncoding::Base64;
-            let encoder = KeyEncoder {
-                namespace,
-                encoding,
-            };
+            let encoder = KeyEncoder { namespace, encoding };
             let wire_key = encoder.wire_namespace(&mut scratch)?;
             Ok::<_, Error>((wire_key.bytes.to_vec(), wire_key.is_base64))
         };

@@ -7,12 +7,7 @@
 //! `AsyncClient` too: the same calls, driven by that runtime.
 #![cfg_attr(
     not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 #![forbid(unsafe_code)]
 

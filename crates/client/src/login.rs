@@ -27,10 +27,7 @@ enum PasswordSource {
 impl Login {
     /// A user and a password that does not change.
     pub fn new(user: impl Into<Vec<u8>>, password: impl Into<Vec<u8>>) -> Self {
-        Self {
-            user: user.into(),
-            password_source: PasswordSource::Fixed(password.into()),
-        }
+        Self { user: user.into(), password_source: PasswordSource::Fixed(password.into()) }
     }
 
     /// A user whose password `provide` returns for each new connection, such as a token that is short-lived; its
@@ -39,10 +36,7 @@ impl Login {
         user: impl Into<Vec<u8>>,
         provide: impl Fn() -> Result<Vec<u8>, String> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            user: user.into(),
-            password_source: PasswordSource::Provided(Arc::new(provide)),
-        }
+        Self { user: user.into(), password_source: PasswordSource::Provided(Arc::new(provide)) }
     }
 
     /// Refuses a user, and a password if it is known, that no server could have.
@@ -107,10 +101,7 @@ impl fmt::Debug for Login {
     /// Without the password.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = String::from_utf8_lossy(&self.user);
-        formatter
-            .debug_struct("Login")
-            .field("user", &user)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Login").field("user", &user).finish_non_exhaustive()
     }
 }
 
@@ -142,31 +133,16 @@ mod tests {
         login.write(&mut out).unwrap();
         assert_eq!(out, b"set auth 0 -1 9\r\napp token\r\n");
         let failing_login = Login::with_provider("app", || Err("the vault is closed".to_owned()));
-        assert_eq!(
-            failing_login.write(&mut out),
-            Err("the vault is closed".to_owned())
-        );
+        assert_eq!(failing_login.write(&mut out), Err("the vault is closed".to_owned()));
         let login_without_password = Login::with_provider("app", || Ok(Vec::new()));
-        assert_eq!(
-            login_without_password.write(&mut out),
-            Err(INVALID_PASSWORD.to_owned())
-        );
+        assert_eq!(login_without_password.write(&mut out), Err(INVALID_PASSWORD.to_owned()));
     }
 
     #[test]
     fn a_user_or_password_that_no_server_could_have_is_a_bad_setting() {
-        for (user, password) in [
-            ("", "p"),
-            ("a b", "p"),
-            ("a\r\n", "p"),
-            ("a", ""),
-            ("a", "p\0"),
-        ] {
+        for (user, password) in [("", "p"), ("a b", "p"), ("a\r\n", "p"), ("a", ""), ("a", "p\0")] {
             let check_result = Login::new(user, password).check();
-            assert!(
-                matches!(check_result, Err(Error::BadSetting(_))),
-                "{user:?} {password:?}"
-            );
+            assert!(matches!(check_result, Err(Error::BadSetting(_))), "{user:?} {password:?}");
         }
         assert_eq!(Login::new("a", "p w").check(), Ok(()));
     }

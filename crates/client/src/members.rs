@@ -58,9 +58,7 @@ impl Members {
     ) -> Self {
         let mut servers = self.servers.clone();
         let mut find_or_add_slot = |address: &Address| {
-            let known_slot = servers
-                .iter()
-                .position(|server| server.endpoint == address.endpoint);
+            let known_slot = servers.iter().position(|server| server.endpoint == address.endpoint);
             known_slot.unwrap_or_else(|| {
                 servers.push(new_server(&address.endpoint, options, self.near.as_ref()));
                 servers.len() - 1
@@ -94,10 +92,7 @@ impl Members {
     pub(crate) fn slot_of(&self, key: &[u8]) -> usize {
         self.only_slot().unwrap_or_else(|| {
             let present_index = self.ring.server_of(key);
-            self.present_slots
-                .get(present_index)
-                .copied()
-                .unwrap_or_default()
+            self.present_slots.get(present_index).copied().unwrap_or_default()
         })
     }
 
@@ -111,9 +106,7 @@ impl Members {
 
     /// The present servers and their slots, in the order given.
     pub(crate) fn present_servers(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
-        self.present_slots
-            .iter()
-            .filter_map(|&slot| Some((slot, self.servers.get(slot)?)))
+        self.present_slots.iter().filter_map(|&slot| Some((slot, self.servers.get(slot)?)))
     }
 
     /// Updates each server's presence; those that left close their idle connections, and
@@ -150,11 +143,7 @@ fn to_ring_server(address: &Address) -> ring::RingServer {
         Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
         Endpoint::Unix(path) => (path.display().to_string(), None),
     };
-    ring::RingServer {
-        host,
-        port,
-        weight: address.weight,
-    }
+    ring::RingServer { host, port, weight: address.weight }
 }
 
 #[cfg(test)]
@@ -184,20 +173,12 @@ mod tests {
         };
 
         let new_members = change(&old_members, "c:3,b:2");
-        assert_eq!(
-            slots_and_names(&new_members),
-            [(2, "c:3".into()), (1, "b:2".into())]
-        );
-        assert!(Arc::ptr_eq(
-            &old_members.servers[1],
-            &new_members.servers[1]
-        ));
+        assert_eq!(slots_and_names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert!(Arc::ptr_eq(&old_members.servers[1], &new_members.servers[1]));
         new_members.update_presence();
         assert!(new_members.servers[0].pool.has_server_left());
         assert!(!new_members.servers[1].pool.has_server_left());
-        new_members.servers[0]
-            .health
-            .apply_effect(HealthEffect::Down);
+        new_members.servers[0].health.apply_effect(HealthEffect::Down);
 
         let returned_members = change(&new_members, "a:1");
         returned_members.update_presence();
@@ -220,10 +201,7 @@ mod tests {
         let members = old_members.with_servers(&next_addresses, &ring, &options);
         for number in 0..100 {
             let key = format!("key{number}");
-            assert_eq!(
-                members.slot_of(key.as_bytes()),
-                ring.server_of(key.as_bytes()) + 1
-            );
+            assert_eq!(members.slot_of(key.as_bytes()), ring.server_of(key.as_bytes()) + 1);
         }
     }
 }

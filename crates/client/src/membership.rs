@@ -34,12 +34,7 @@ impl Membership {
         near: Option<Arc<ClientNearCache>>,
     ) -> Result<Self, Error> {
         let members = Members::new(addresses, placement, &options, near.clone())?;
-        Ok(Self {
-            placement,
-            options,
-            near,
-            members: ArcSwap::from_pointee(members),
-        })
+        Ok(Self { placement, options, near, members: ArcSwap::from_pointee(members) })
     }
 
     /// Those of this process: a child's own if it was made by a fork.
@@ -81,8 +76,7 @@ impl Membership {
         self.options.check_servers(addresses)?;
         let ring = build_ring(addresses, self.placement)?;
         drop(self.current()); // in a child this creates its own members, so that the parent's are not changed
-        self.members
-            .rcu(|members| members.with_servers(addresses, &ring, &self.options));
+        self.members.rcu(|members| members.with_servers(addresses, &ring, &self.options));
         // The last thread to change the members also updates the servers last: else a present server might be marked as
         // gone.
         loop {

@@ -81,10 +81,7 @@ impl Options {
                 "a namespace with spaces or control characters (keys=\"base64\" sends it)",
             );
         }
-        let is_coherent = self
-            .strategy
-            .as_ref()
-            .is_some_and(|strategy| strategy.is_coherent);
+        let is_coherent = self.strategy.as_ref().is_some_and(|strategy| strategy.is_coherent);
         if is_coherent && self.protocol == Protocol::Binary {
             return bad_setting(
                 "coherent: the binary protocol has no watch; leave protocol=\"binary\" out",

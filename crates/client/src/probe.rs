@@ -15,10 +15,7 @@ pub(crate) fn start(server: &Arc<Server>) {
     server.pool.close_idle();
     let weak_server = Arc::downgrade(server);
     let thread = std::thread::Builder::new().name("glasscache-probe".into());
-    if thread
-        .spawn(move || probe_until_back(&weak_server))
-        .is_err()
-    {
+    if thread.spawn(move || probe_until_back(&weak_server)).is_err() {
         // Without a probe it would stay down for ever: let calls find out.
         server.health.mark_up();
     }
@@ -52,17 +49,15 @@ fn probe_once(server: &Server) -> bool {
     }
     let mut reply = [0; 64];
     match connection.receive(&mut reply, deadline) {
-        Received::Bytes(received_bytes) => reply
-            .get(..received_bytes)
-            .is_some_and(|received| received.starts_with(reply_start)),
+        Received::Bytes(received_bytes) => {
+            reply.get(..received_bytes).is_some_and(|received| received.starts_with(reply_start))
+        }
         Received::Nothing | Received::Closed => false,
     }
 }
 
 /// A number that differs between processes and moments.
 fn jitter_seed() -> u64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }

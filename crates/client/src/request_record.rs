@@ -40,20 +40,14 @@ impl<'g> RecordedCall<'g> {
         parent: Option<&[u8]>,
     ) -> Self {
         let read_positions = record.map(|record| record.begin_read(&mut keys, parent));
-        Self {
-            record,
-            read_positions: read_positions.unwrap_or_default(),
-        }
+        Self { record, read_positions: read_positions.unwrap_or_default() }
     }
 
     pub(crate) fn begin_write(record: Option<&'g dyn RequestRecord>) -> Self {
         if let Some(record) = record {
             record.begin_write();
         }
-        Self {
-            record,
-            read_positions: 0..0,
-        }
+        Self { record, read_positions: 0..0 }
     }
 
     /// Notes the bytes of the value under the key at `index`.

@@ -57,11 +57,7 @@ impl Reservation {
             Reply::Meta(meta) => meta.ttl_s,
             _ => None,
         };
-        Some(Self {
-            token: token_of(pipeline.body(&found))?.to_vec(),
-            cas: found.cas,
-            ttl_s,
-        })
+        Some(Self { token: token_of(pipeline.body(&found))?.to_vec(), cas: found.cas, ttl_s })
     }
 
     /// The request that reads one, as the server understands it.
@@ -151,11 +147,8 @@ mod tests {
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
             assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
-            let found_indices: Vec<usize> = pipeline
-                .found_values()
-                .iter()
-                .map(|found| found.key_index)
-                .collect();
+            let found_indices: Vec<usize> =
+                pipeline.found_values().iter().map(|found| found.key_index).collect();
             assert_eq!(found_indices, [1]);
             let reservation = Reservation::in_reply(&Reply::Values, &pipeline).unwrap();
             assert_eq!(
@@ -171,16 +164,11 @@ mod tests {
     fn a_meta_read_of_a_reservation_is_a_miss() {
         let body = reservation_body(Dialect::Glasscache);
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(ExpectedReply::Meta {
-            opaque: 7,
-            key_hash: KeyHash::of(b"a"),
-        });
+        pipeline.expect(ExpectedReply::Meta { opaque: 7, key_hash: KeyHash::of(b"a") });
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);
         pipeline.feed(b"\r\n");
-        let Ok(ReplyProgress::Complete(reply)) = pipeline.poll() else {
-            panic!("incomplete")
-        };
+        let Ok(ReplyProgress::Complete(reply)) = pipeline.poll() else { panic!("incomplete") };
         assert!(matches!(reply, Reply::Meta(meta) if meta.code == MetaCode::Miss));
         assert!(pipeline.found_values().is_empty());
         let reservation = Reservation::in_reply(&reply, &pipeline).unwrap();

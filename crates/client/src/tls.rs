@@ -92,15 +92,8 @@ fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
                 })?
         }
     };
-    let server_name = files
-        .server_name
-        .as_deref()
-        .map(parse_server_name)
-        .transpose()?;
-    Ok(Tls {
-        config: Arc::new(config),
-        server_name,
-    })
+    let server_name = files.server_name.as_deref().map(parse_server_name).transpose()?;
+    Ok(Tls { config: Arc::new(config), server_name })
 }
 
 fn parse_server_name(host: &str) -> Result<ServerName<'static>, String> {
@@ -113,10 +106,7 @@ fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, Strin
     if let Some(path) = ca_file {
         for certificate in read_certificates(path)? {
             roots.add(certificate).map_err(|error| {
-                format!(
-                    "{} has a certificate that is not an authority's: {error}",
-                    path.display()
-                )
+                format!("{} has a certificate that is not an authority's: {error}", path.display())
             })?;
         }
         return Ok(roots);
@@ -155,18 +145,13 @@ mod tests {
     #[test]
     fn files_that_cannot_be_used_are_bad_settings_that_name_them() {
         let error_text = |change: fn(&mut TlsFiles)| {
-            let mut files = TlsFiles {
-                ca_file: Some("/nonexistent/ca.pem".into()),
-                ..TlsFiles::default()
-            };
+            let mut files =
+                TlsFiles { ca_file: Some("/nonexistent/ca.pem".into()), ..TlsFiles::default() };
             change(&mut files);
             Tls::new(&files).map(|_| ()).unwrap_err().to_string()
         };
         let message = error_text(|_| {});
-        assert!(
-            message.starts_with("tls: /nonexistent/ca.pem cannot be read"),
-            "{message}"
-        );
+        assert!(message.starts_with("tls: /nonexistent/ca.pem cannot be read"), "{message}");
         // A file without a certificate.
         let message = error_text(|files| files.ca_file = Some("/dev/null".into()));
         assert_eq!(message, "tls: /dev/null has no certificate in PEM form");

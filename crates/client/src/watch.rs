@@ -95,9 +95,7 @@ impl WatchThread {
             let pause_end = Instant::now() + next_pause;
             while Instant::now() < pause_end && self.is_wanted() {
                 std::thread::sleep(
-                    pause_end
-                        .saturating_duration_since(Instant::now())
-                        .min(CHECK_INTERVAL),
+                    pause_end.saturating_duration_since(Instant::now()).min(CHECK_INTERVAL),
                 );
             }
         }
@@ -127,10 +125,7 @@ impl WatchThread {
         let mut last_received_at = Instant::now();
         loop {
             let output = conversation.take_output();
-            if connection
-                .send(&output, Instant::now() + CONNECT_TIMEOUT)
-                .is_none()
-            {
+            if connection.send(&output, Instant::now() + CONNECT_TIMEOUT).is_none() {
                 return WatchEnd::Lost;
             }
             let receive_result = connection.receive(&mut buffer, Instant::now() + CHECK_INTERVAL);
@@ -151,10 +146,7 @@ impl WatchThread {
                         }
                         near.handle_watch_event((self.slot, &self.server_name), event, now);
                     };
-                    if conversation
-                        .receive(received, now, &mut handle_event)
-                        .is_err()
-                    {
+                    if conversation.receive(received, now, &mut handle_event).is_err() {
                         return WatchEnd::Lost;
                     }
                 }

@@ -102,8 +102,7 @@ impl WriteBuffer {
         state.out.clear();
         let lost_writes = std::mem::take(&mut state.pending);
         state.oldest_enqueued_at = None;
-        self.has_buffered
-            .store(state.is_being_sent, Ordering::Relaxed);
+        self.has_buffered.store(state.is_being_sent, Ordering::Relaxed);
         drop(state);
         drop(lost_writes);
     }
@@ -231,9 +230,7 @@ impl WriteBufferState {
         self.writer_thread_id = this_thread_id();
         let mut writer = RequestWriter {
             command_set: server.command_set().unwrap_or(CommandSet::Meta),
-            pipeline: self
-                .unread_pipeline
-                .get_or_insert_with(|| Box::new(Pipeline::new(0))),
+            pipeline: self.unread_pipeline.get_or_insert_with(|| Box::new(Pipeline::new(0))),
             out: &mut self.out,
             next_opaque: &mut self.next_opaque,
         };
@@ -273,9 +270,7 @@ impl Drop for WriteBatch {
         let write_buffer = &self.write_buffer;
         let mut state = write_buffer.state();
         state.is_being_sent = false;
-        write_buffer
-            .has_buffered
-            .store(!state.pending.is_empty(), Ordering::Relaxed);
+        write_buffer.has_buffered.store(!state.pending.is_empty(), Ordering::Relaxed);
         if state.out.capacity() == 0 {
             self.out.clear();
             std::mem::swap(&mut state.out, &mut self.out);

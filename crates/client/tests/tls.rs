@@ -29,9 +29,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let file = folder.join(format!("{name}.pem"));
         std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(params, key);
@@ -50,9 +48,7 @@ impl Authority {
 
     fn root_store(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_file(&self.file).unwrap())
-            .unwrap();
+        roots.add(CertificateDer::from_pem_file(&self.file).unwrap()).unwrap();
         roots
     }
 }
@@ -90,10 +86,7 @@ fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
 fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
-    while stream
-        .read_line(&mut line)
-        .is_ok_and(|line_bytes| line_bytes > 0)
-    {
+    while stream.read_line(&mut line).is_ok_and(|line_bytes| line_bytes > 0) {
         let reply = match line.trim_end() {
             "mn" => "MN\r\n",
             "version" => "VERSION 1.6.45\r\n",
@@ -107,18 +100,11 @@ fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
 }
 
 fn options_trusting(files: &TlsFiles) -> Options {
-    Options {
-        timeout: TIMEOUT,
-        tls: Some(Tls::new(files).unwrap()),
-        ..Options::default()
-    }
+    Options { timeout: TIMEOUT, tls: Some(Tls::new(files).unwrap()), ..Options::default() }
 }
 
 fn files_trusting(authority: &Authority) -> TlsFiles {
-    TlsFiles {
-        ca_file: Some(authority.file.clone()),
-        ..TlsFiles::default()
-    }
+    TlsFiles { ca_file: Some(authority.file.clone()), ..TlsFiles::default() }
 }
 
 /// What each kind of client gets from the server under this name.
@@ -126,10 +112,7 @@ fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), 
     let addresses = Address::parse_list(&format!("{host}:{port}")).unwrap();
     let client = Client::new(&addresses, Placement::default(), options.clone()).unwrap();
     let budget = Budget::new(options.timeout);
-    #[cfg_attr(
-        not(feature = "tokio"),
-        expect(unused_mut, reason = "extended by the other kind")
-    )]
+    #[cfg_attr(not(feature = "tokio"), expect(unused_mut, reason = "extended by the other kind"))]
     let mut replies = client.request_all(Request::Version, &budget).unwrap();
     #[cfg(feature = "tokio")]
     replies.extend(request_versions_asynchronously(&addresses, options));
@@ -143,10 +126,7 @@ fn request_versions_asynchronously(
     options: &Options,
 ) -> Vec<(String, Result<glasscache_client::pipeline::Reply, Error>)> {
     let placement = Placement::default();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = glasscache_client::AsyncClient::new(addresses, placement, options.clone());
     let client = client.unwrap();
     let budget = Budget::new(options.timeout);
@@ -167,11 +147,9 @@ fn requests_pass_to_a_server_of_a_trusted_authority() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, false).port();
-    for outcome in request_versions(
-        "localhost",
-        port,
-        &options_trusting(&files_trusting(&authority)),
-    ) {
+    for outcome in
+        request_versions("localhost", port, &options_trusting(&files_trusting(&authority)))
+    {
         outcome.unwrap();
     }
 }
@@ -183,30 +161,14 @@ fn a_server_of_another_authority_or_name_is_refused() {
     let other_authority = Authority::new(folder.path(), "other");
     let port = serve(&authority, false).port();
     let reason = "TLS failed: invalid peer certificate: UnknownIssuer";
-    expect_failure(
-        "localhost",
-        port,
-        &options_trusting(&files_trusting(&other_authority)),
-        reason,
-    );
+    expect_failure("localhost", port, &options_trusting(&files_trusting(&other_authority)), reason);
     let trusting_files = files_trusting(&authority);
     let reason = "TLS failed: invalid peer certificate";
-    expect_failure(
-        "127.0.0.1",
-        port,
-        &options_trusting(&trusting_files),
-        reason,
-    );
+    expect_failure("127.0.0.1", port, &options_trusting(&trusting_files), reason);
     // The name that the certificate has may be given instead of the host.
-    let files_with_server_name = TlsFiles {
-        server_name: Some("localhost".to_owned()),
-        ..trusting_files
-    };
-    for outcome in request_versions(
-        "127.0.0.1",
-        port,
-        &options_trusting(&files_with_server_name),
-    ) {
+    let files_with_server_name =
+        TlsFiles { server_name: Some("localhost".to_owned()), ..trusting_files };
+    for outcome in request_versions("127.0.0.1", port, &options_trusting(&files_with_server_name)) {
         outcome.unwrap();
     }
 }
@@ -217,22 +179,14 @@ fn a_client_presents_its_certificate_where_one_is_required() {
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, true).port();
     let files_without_certificate = files_trusting(&authority);
-    for outcome in request_versions(
-        "localhost",
-        port,
-        &options_trusting(&files_without_certificate),
-    ) {
+    for outcome in
+        request_versions("localhost", port, &options_trusting(&files_without_certificate))
+    {
         assert!(outcome.is_err());
     }
-    let files_with_certificate = TlsFiles {
-        certificate_file: Some(authority.sign("client")),
-        ..files_without_certificate
-    };
-    for outcome in request_versions(
-        "localhost",
-        port,
-        &options_trusting(&files_with_certificate),
-    ) {
+    let files_with_certificate =
+        TlsFiles { certificate_file: Some(authority.sign("client")), ..files_without_certificate };
+    for outcome in request_versions("localhost", port, &options_trusting(&files_with_certificate)) {
         outcome.unwrap();
     }
 }

@@ -49,15 +49,11 @@ impl Counters {
     pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Counters {
         let rows: HashMap<&str, &str> = rows.into_iter().collect();
         let parse_counter = |name: &str| -> u64 {
-            rows.get(name)
-                .and_then(|value| value.parse().ok())
-                .unwrap_or(0)
+            rows.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
         };
         let sum_counters = |names: &[&str]| names.iter().map(|name| parse_counter(name)).sum();
         Counters {
-            version: rows
-                .get("version")
-                .map_or_else(String::new, |text| (*text).to_owned()),
+            version: rows.get("version").map_or_else(String::new, |text| (*text).to_owned()),
             uptime_s: parse_counter("uptime"),
             gets: parse_counter("get_hits") + parse_counter("get_misses"),
             hits: parse_counter("get_hits"),
@@ -125,20 +121,13 @@ mod tests {
     use super::*;
 
     fn counters_of(hits: &str, misses: &str) -> Counters {
-        Counters::of([
-            ("get_hits", hits),
-            ("get_misses", misses),
-            ("curr_items", "7"),
-        ])
+        Counters::of([("get_hits", hits), ("get_misses", misses), ("curr_items", "7")])
     }
 
     #[test]
     fn since_subtracts_counters_and_keeps_levels() {
         let interval = counters_of("90", "20").since(&counters_of("50", "10"));
-        assert_eq!(
-            (interval.hits, interval.misses(), interval.items),
-            (40, 10, 7)
-        );
+        assert_eq!((interval.hits, interval.misses(), interval.items), (40, 10, 7));
         assert_eq!(interval.hit_ratio(), Some(0.8));
     }
 

@@ -81,11 +81,9 @@ impl Meter {
     pub fn read(&self) -> CpuSnapshot {
         let server = match self {
             Self::None => ThreadSeconds::default(),
-            Self::Process { pid, .. } => sum_times(
-                list_threads(*pid)
-                    .iter()
-                    .map(|tid| format!("/proc/{pid}/task/{tid}")),
-            ),
+            Self::Process { pid, .. } => {
+                sum_times(list_threads(*pid).iter().map(|tid| format!("/proc/{pid}/task/{tid}")))
+            }
             Self::Threads(tids) => {
                 sum_times(tids.iter().map(|tid| format!("/proc/self/task/{tid}")))
             }
@@ -96,11 +94,7 @@ impl Meter {
             Self::Threads(_) => own_process.total - server.total,
             _ => own_process.total,
         };
-        CpuSnapshot {
-            server,
-            own_process_s,
-            machine_s: read_machine_cpu_s(),
-        }
+        CpuSnapshot { server, own_process_s, machine_s: read_machine_cpu_s() }
     }
 }
 
@@ -111,11 +105,7 @@ impl CpuSnapshot {
         let exact_s = difference_or_zero(self.server.total, earlier.server.total);
         let user_s = difference_or_zero(self.server.user, earlier.server.user);
         let kernel_s = difference_or_zero(self.server.kernel, earlier.server.kernel);
-        let user_share = if user_s + kernel_s > 0.0 {
-            user_s / (user_s + kernel_s)
-        } else {
-            0.5
-        };
+        let user_share = if user_s + kernel_s > 0.0 { user_s / (user_s + kernel_s) } else { 0.5 };
         CpuDelta {
             server: CpuUsage {
                 user_s: exact_s * user_share,
@@ -153,10 +143,7 @@ pub fn list_own_threads() -> Vec<u32> {
 
 /// The name of a thread of a process.
 pub fn read_thread_name(pid: u32, tid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// Bytes in memory of a process: `VmRSS` and its huge pages.
@@ -173,21 +160,18 @@ fn read_status_resident_bytes(status_path: &PathBuf) -> u64 {
     let text = fs::read_to_string(status_path).unwrap_or_default();
     let kib = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     };
     (kib("VmRSS:") + kib("HugetlbPages:")) * 1024
 }
 
 /// Sums the CPU time under folders such as `/proc/1/task/1` (threads) or `/proc/1` (processes).
 fn sum_times(folders: impl Iterator<Item = String>) -> ThreadSeconds {
-    folders
-        .map(|folder| read_times(&folder))
-        .fold(ThreadSeconds::default(), |a, b| ThreadSeconds {
-            total: a.total + b.total,
-            user: a.user + b.user,
-            kernel: a.kernel + b.kernel,
-        })
+    folders.map(|folder| read_times(&folder)).fold(ThreadSeconds::default(), |a, b| ThreadSeconds {
+        total: a.total + b.total,
+        user: a.user + b.user,
+        kernel: a.kernel + b.kernel,
+    })
 }
 
 /// `schedstat` of a process covers its first thread only, so ticks are used for processes.
@@ -195,54 +179,30 @@ fn read_times(folder: &str) -> ThreadSeconds {
     let (user_ticks, kernel_ticks) =
         parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
     let ticks_per_second = clock_ticks_per_second() as f64;
-    let (user_s, kernel_s) = (
-        user_ticks as f64 / ticks_per_second,
-        kernel_ticks as f64 / ticks_per_second,
-    );
+    let (user_s, kernel_s) =
+        (user_ticks as f64 / ticks_per_second, kernel_ticks as f64 / ticks_per_second);
     let exact_s = fs::read_to_string(format!("{folder}/schedstat"))
         .ok()
         .filter(|_| folder.contains("/task/"))
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
         .map_or(user_s + kernel_s, |ns| ns as f64 / 1e9);
-    ThreadSeconds {
-        total: exact_s,
-        user: user_s,
-        kernel: kernel_s,
-    }
+    ThreadSeconds { total: exact_s, user: user_s, kernel: kernel_s }
 }
 
 /// User and kernel ticks of a `stat` line: fields 14 and 15, counted after the name, which may hold spaces.
 fn parse_ticks(stat: &str) -> (u64, u64) {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let mut fields = after_name
-        .split_whitespace()
-        .skip(11)
-        .map(|field| field.parse().unwrap_or(0));
+    let mut fields = after_name.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0));
     (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
 }
 
 /// Busy seconds of all CPUs since boot, time stolen by the host included.
 fn read_machine_cpu_s() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let mut fields = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(1);
-    let mut next_ticks = || {
-        fields
-            .next()
-            .and_then(|field| field.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    let (user, nice, kernel, _idle, _io_wait) = (
-        next_ticks(),
-        next_ticks(),
-        next_ticks(),
-        next_ticks(),
-        next_ticks(),
-    );
+    let mut fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let mut next_ticks = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    let (user, nice, kernel, _idle, _io_wait) =
+        (next_ticks(), next_ticks(), next_ticks(), next_ticks(), next_ticks());
     let (interrupt, soft_interrupt, steal) = (next_ticks(), next_ticks(), next_ticks());
     let ticks = user + nice + kernel + interrupt + soft_interrupt + steal;
     ticks as f64 / clock_ticks_per_second() as f64

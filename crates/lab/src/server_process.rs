@@ -58,18 +58,13 @@ impl ServerCommand {
     /// The `glasscache` binary `program`.
     pub fn glasscache(program: &Path, memory_mib: u64, workers: usize) -> Self {
         let base_command = Self::memcached(program, memory_mib, workers);
-        Self {
-            name: "glasscache",
-            leading_arguments: vec!["serve".to_owned()],
-            ..base_command
-        }
+        Self { name: "glasscache", leading_arguments: vec!["serve".to_owned()], ..base_command }
     }
 
     /// The same server with further arguments.
     #[must_use]
     pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
-        self.extra_arguments
-            .extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self.extra_arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
@@ -88,22 +83,14 @@ impl ServerCommand {
             "-c",
             "4096",
         ]);
-        command.args([
-            "-m",
-            &self.memory_mib.to_string(),
-            "-t",
-            &self.workers.to_string(),
-        ]);
+        command.args(["-m", &self.memory_mib.to_string(), "-t", &self.workers.to_string()]);
         if getuid().is_root() {
             command.args(["-u", "root"]);
         }
         command
             .args(&self.extra_arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
         })?;
@@ -141,10 +128,7 @@ impl ServerProcess {
 
     /// Counts the CPU of all its threads.
     pub fn meter(&self) -> Meter {
-        Meter::Process {
-            pid: self.pid(),
-            workers: self.workers,
-        }
+        Meter::Process { pid: self.pid(), workers: self.workers }
     }
 
     /// `VmRSS` and huge pages, in bytes.
@@ -231,16 +215,13 @@ pub fn send_line(address: SocketAddr, line: &str) -> io::Result<String> {
 
 /// A port that was free a moment ago.
 fn find_free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// The first memcached in `$MEMCACHED` or on the path.
 pub fn find_memcached() -> Option<PathBuf> {
-    let from_environment = std::env::var_os("MEMCACHED")
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from);
+    let from_environment =
+        std::env::var_os("MEMCACHED").filter(|path| !path.is_empty()).map(PathBuf::from);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     from_environment.or_else(|| {
         std::env::split_paths(&folders)

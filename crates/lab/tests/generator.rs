@@ -30,10 +30,7 @@ fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
             // Lets the reader receive this piece alone; correctness does not depend on it.
             std::thread::yield_now();
         }
-        while socket
-            .read(&mut buffer)
-            .is_ok_and(|read_bytes| read_bytes > 0)
-        {}
+        while socket.read(&mut buffer).is_ok_and(|read_bytes| read_bytes > 0) {}
     });
     address
 }
@@ -60,10 +57,7 @@ fn read_back(
 ) -> Result<(load::Report, ReadBack), Error> {
     let plan = LoadPlan {
         check: ValueCheck::Full,
-        ..LoadPlan::new(Access {
-            protocol,
-            ..Access::from(address)
-        })
+        ..LoadPlan::new(Access { protocol, ..Access::from(address) })
     };
     let workloads = ReadBack::over(&(0..keys), values, 1, keys as usize);
     load::run(&plan, workloads, &Meter::None)
@@ -108,12 +102,7 @@ fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<
     match value {
         None => write_success(&mut reply, request_id, 0),
         Some(value) => {
-            let item = StoredItem {
-                key: b"",
-                flags: 0,
-                value_bytes: value.len() as u32,
-                cas: 7,
-            };
+            let item = StoredItem { key: b"", flags: 0, value_bytes: value.len() as u32, cas: 7 };
             write_value_head(&mut reply, request_id, &item);
             reply.extend_from_slice(value);
         }
@@ -125,11 +114,7 @@ fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<
 fn format_quiet_gets_reply(values: &Values) -> Vec<u8> {
     let mut reply = Vec::new();
     for id in [0, 2, 3] {
-        reply.extend(format_binary_response(
-            opcode::GET,
-            id as u32,
-            Some(values.of(id)),
-        ));
+        reply.extend(format_binary_response(opcode::GET, id as u32, Some(values.of(id))));
     }
     reply.extend(format_binary_response(opcode::NOOP, 5, None));
     reply
@@ -156,10 +141,7 @@ fn parses_replies_to_quiet_gets_split_anywhere() {
 fn a_get_in_binary_has_one_reply() {
     let values = Values::new(Size::Fixed(40), 1);
     let hit = format_binary_response(opcode::GET, 0, Some(values.of(0)));
-    let request_id = OpcodeAndOpaque {
-        opcode: opcode::GET,
-        opaque: 0,
-    };
+    let request_id = OpcodeAndOpaque { opcode: opcode::GET, opaque: 0 };
     let mut miss = Vec::new();
     write_error(&mut miss, request_id, Status::NotFound);
     for (reply, hits) in [(hit, 1), (miss, 0)] {
@@ -195,10 +177,7 @@ fn the_requests_in_binary_are_those_of_clients() {
         assert_eq!(get[12..16], (opaque as u32).to_be_bytes());
         assert_eq!(get[24..], format_key(opaque as u64));
     }
-    assert_eq!(
-        noop,
-        b"\x80\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0"
-    );
+    assert_eq!(noop, b"\x80\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0");
 }
 
 #[test]
@@ -206,37 +185,21 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     let value = Some(values.of(1));
     let mut refusal = Vec::new();
-    let request_id = OpcodeAndOpaque {
-        opcode: opcode::GET,
-        opaque: 0,
-    };
+    let request_id = OpcodeAndOpaque { opcode: opcode::GET, opaque: 0 };
     write_error(&mut refusal, request_id, Status::AuthFailure);
     for (keys, reply, reason) in [
         // Of another request.
         (1, format_binary_response(opcode::GET, 1, value), "opaque 1"),
         (3, format_binary_response(opcode::GET, 3, value), "opaque 3"),
         // Of another kind.
-        (
-            1,
-            format_binary_response(opcode::NOOP, 0, None),
-            "opcode 0x0a",
-        ),
-        (
-            1,
-            format_binary_response(opcode::SET, 0, None),
-            "opcode 0x01",
-        ),
+        (1, format_binary_response(opcode::NOOP, 0, None), "opcode 0x0a"),
+        (1, format_binary_response(opcode::SET, 0, None), "opcode 0x01"),
         // An end that is not that of these gets.
         (3, format_binary_response(opcode::NOOP, 2, None), "opaque 2"),
         (1, refusal, "Auth failure."),
         (1, b"END\r\n".to_vec(), "0x81"),
     ] {
-        let result = read_back(
-            start_scripted_peer(reply, 4096),
-            &values,
-            Protocol::Binary,
-            keys,
-        );
+        let result = read_back(start_scripted_peer(reply, 4096), &values, Protocol::Binary, keys);
         let message = result.map(|_| ()).unwrap_err().to_string();
         assert!(message.contains(reason), "{message}");
     }
@@ -245,10 +208,7 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
 #[test]
 fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
     let values = Values::new(Size::Fixed(10), 1);
-    let request_id = OpcodeAndOpaque {
-        opcode: opcode::SET,
-        opaque: 0,
-    };
+    let request_id = OpcodeAndOpaque { opcode: opcode::SET, opaque: 0 };
     let mut reply = Vec::new();
     write_error(&mut reply, request_id, Status::OutOfMemory);
     reply.extend(format_binary_response(opcode::SET, 1, None));
@@ -278,10 +238,7 @@ fn one_changed_byte_is_a_wrong_value() {
 
 #[test]
 fn a_value_of_another_length_is_wrong() {
-    let (values, longer) = (
-        Values::new(Size::Fixed(50), 1),
-        Values::new(Size::Fixed(51), 1),
-    );
+    let (values, longer) = (Values::new(Size::Fixed(50), 1), Values::new(Size::Fixed(51), 1));
     let address = start_scripted_peer(format_text_reply(&longer, &[0]), 4096);
     let (_, workload) = read_back(address, &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
@@ -333,10 +290,7 @@ fn refused_sets_are_counted_and_quoted() {
         b"SERVER_ERROR out of memory storing object\r\nSTORED\r\n".to_vec(),
         4096,
     );
-    let plan = LoadPlan {
-        depth: 2,
-        ..LoadPlan::new(address)
-    };
+    let plan = LoadPlan { depth: 2, ..LoadPlan::new(address) };
     let (report, workloads) =
         load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
     assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
@@ -351,10 +305,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let plan = LoadPlan {
         connections: 2,
-        window: Window::Timed {
-            warm_up: Duration::ZERO,
-            measured_time: Duration::from_millis(1),
-        },
+        window: Window::Timed { warm_up: Duration::ZERO, measured_time: Duration::from_millis(1) },
         target: expect_login(&listener),
         ..LoadPlan::new(listener.local_addr().unwrap())
     };
@@ -370,9 +321,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             let [first, last] = &mut sockets;
             first.write_all(b"STORED\r\n").unwrap();
             // A generator that starts by the clock sends a request on the first connection meanwhile.
-            first
-                .set_read_timeout(Some(Duration::from_millis(300)))
-                .unwrap();
+            first.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             let early_bytes = first.read(&mut buffer).unwrap_or(0);
             first.set_read_timeout(None).unwrap();
             last.write_all(b"STORED\r\n").unwrap();
@@ -421,9 +370,7 @@ fn expect_login(listener: &TcpListener) -> Access {
 /// Sends a reply for each piece of a request until the client closes.
 fn reply_stored(socket: &mut TcpStream) {
     let mut buffer = [0; 4096];
-    while socket
-        .read(&mut buffer)
-        .is_ok_and(|read_bytes| read_bytes > 0)
+    while socket.read(&mut buffer).is_ok_and(|read_bytes| read_bytes > 0)
         && socket.write_all(b"STORED\r\n").is_ok()
     {}
 }

@@ -171,9 +171,7 @@ impl FoundValues {
         let indices = failures.iter().map(|(index, _)| *index);
         let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
         let mut unanswered_keys: Vec<_> = indices.filter_map(&key_at).collect();
-        let first_error = failures
-            .first()
-            .map(|(_, error)| error::from_client_error(py, error));
+        let first_error = failures.first().map(|(_, error)| error::from_client_error(py, error));
         let first_unreadable = self.unreadable.into_iter().next();
         let Some(first_error) = first_error.or_else(|| first_unreadable.map(|(_, error)| error))
         else {
@@ -221,9 +219,7 @@ pub(crate) fn key_value_pairs<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<P
     let mapping = values.cast::<PyMapping>().map_err(|_| {
         let type_name = values.get_type().name();
         let type_name = type_name.map_or_else(|_| String::new(), |name| name.to_string());
-        PyTypeError::new_err(format!(
-            "set_many takes a mapping of keys to values, not {type_name}"
-        ))
+        PyTypeError::new_err(format!("set_many takes a mapping of keys to values, not {type_name}"))
     })?;
     mapping.items()?.iter().map(|pair| pair.extract()).collect()
 }

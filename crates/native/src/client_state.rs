@@ -52,10 +52,7 @@ impl ClientState {
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
                         value_bytes_max, connections_max, base64_keys, binary, login, tls,
                         costs, strategy))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a keyword of the Python constructors"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python constructors")]
     fn new(
         py: Python<'_>,
         servers: Vec<String>,
@@ -84,9 +81,7 @@ impl ClientState {
             login: login.map(|login| settings::build_login(py, login)),
             tls: tls.map(|tls| settings::load_tls(py, tls)).transpose()?,
             costs,
-            strategy: strategy
-                .as_ref()
-                .map(|strategy| strategy.get().options.clone()),
+            strategy: strategy.as_ref().map(|strategy| strategy.get().options.clone()),
             ..Options::default()
         };
         let core = settings::build_client(py, &servers, placement, options)?;

@@ -23,14 +23,9 @@ impl ComputedValue {
 impl ComputedValue {
     #[new]
     fn new(value: Py<PyAny>, made_at: f64, cost: f64) -> Self {
-        let compute_info = ComputeInfo {
-            made_at_ms: (made_at * 1e3) as u64,
-            cost_us: (cost * 1e6) as u32,
-        };
-        Self {
-            value,
-            compute_info,
-        }
+        let compute_info =
+            ComputeInfo { made_at_ms: (made_at * 1e3) as u64, cost_us: (cost * 1e6) as u32 };
+        Self { value, compute_info }
     }
 
     /// The value.
@@ -42,8 +37,5 @@ impl ComputedValue {
 
 /// (Unix time when a value was computed, seconds that this took).
 pub(crate) fn compute_info_to_seconds(compute_info: ComputeInfo) -> (f64, f64) {
-    (
-        compute_info.made_at_ms as f64 / 1e3,
-        f64::from(compute_info.cost_us) / 1e6,
-    )
+    (compute_info.made_at_ms as f64 / 1e3, f64::from(compute_info.cost_us) / 1e6)
 }

@@ -36,14 +36,12 @@ pub(crate) fn call_deadline(
         Some(call_timeout_s) => now + parse_timeout(call_timeout_s)?,
     };
     let block_deadline = DEADLINE_BLOCKS.with_borrow(|blocks| {
-        let client_blocks = blocks
-            .iter()
-            .filter(|(block_client_id, _)| *block_client_id == client_id);
+        let client_blocks =
+            blocks.iter().filter(|(block_client_id, _)| *block_client_id == client_id);
         client_blocks.map(|(_, deadline)| *deadline).min()
     });
-    Ok(block_deadline.map_or(timeout_deadline, |block_deadline| {
-        timeout_deadline.min(block_deadline)
-    }))
+    Ok(block_deadline
+        .map_or(timeout_deadline, |block_deadline| timeout_deadline.min(block_deadline)))
 }
 
 /// Opens a block of this many seconds.
@@ -56,9 +54,8 @@ pub(crate) fn open(client_id: u64, block_seconds: f64) -> PyResult<()> {
 /// Closes the block of this client that was opened last.
 pub(crate) fn close(client_id: u64) {
     DEADLINE_BLOCKS.with_borrow_mut(|blocks| {
-        if let Some(index) = blocks
-            .iter()
-            .rposition(|(block_client_id, _)| *block_client_id == client_id)
+        if let Some(index) =
+            blocks.iter().rposition(|(block_client_id, _)| *block_client_id == client_id)
         {
             blocks.remove(index);
         }

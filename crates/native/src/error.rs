@@ -93,9 +93,9 @@ pub(crate) fn error_to_exception<'py>(
                 attributes.set_item("limit", (*limit > 0).then_some(limit))
             })
         }
-        Error::BadKey { key, .. } => make_exception(py, "BadKey", message, |attributes| {
-            attributes.set_item("key", key)
-        }),
+        Error::BadKey { key, .. } => {
+            make_exception(py, "BadKey", message, |attributes| attributes.set_item("key", key))
+        }
         Error::NotStored { server, .. } => make_exception(py, "NotStored", message, |attributes| {
             attributes.set_item("server", server)
         }),
@@ -140,12 +140,7 @@ pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
 
 /// The internal exception at which the Python half connects and sends again.
 pub(crate) fn stale_connection_error(py: Python<'_>) -> PyErr {
-    make_pyerr(
-        py,
-        "StaleConnection",
-        "the connection was closed while idle".into(),
-        |_| Ok(()),
-    )
+    make_pyerr(py, "StaleConnection", "the connection was closed while idle".into(), |_| Ok(()))
 }
 
 /// Whether an exception is the internal one of [`stale_connection_error`].
@@ -173,9 +168,7 @@ pub(crate) fn is_package_error(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 fn is_instance_of_class(py: Python<'_>, error: &PyErr, class_name: &str) -> bool {
-    let class = py
-        .import("glasscache.errors")
-        .and_then(|errors| errors.getattr(class_name));
+    let class = py.import("glasscache.errors").and_then(|errors| errors.getattr(class_name));
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
@@ -190,9 +183,7 @@ pub(crate) fn from_trace_error(py: Python<'_>, error: &TraceError) -> PyErr {
 
 /// Logs what the user should know, to the logger `glasscache`.
 pub(crate) fn log_warning(py: Python<'_>, warning: &str) -> PyResult<()> {
-    let logger = py
-        .import("logging")?
-        .call_method1("getLogger", ("glasscache",))?;
+    let logger = py.import("logging")?.call_method1("getLogger", ("glasscache",))?;
     logger.call_method1("warning", ("%s", warning)).map(drop)
 }
 
@@ -208,10 +199,7 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
     };
     let py = keywords.py();
     let suggestions = py.import("glasscache._suggestions")?;
-    Err(PyErr::from_value(suggestions.call_method1(
-        "unknown_keywords_error",
-        (method, keywords),
-    )?))
+    Err(PyErr::from_value(suggestions.call_method1("unknown_keywords_error", (method, keywords))?))
 }
 
 /// The error for one key where an iterable of keys is expected.

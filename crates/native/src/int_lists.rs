@@ -47,9 +47,7 @@ impl RetainedNumbers {
     ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::new(py, numbers)?;
         if numbers.len() > RETAIN_INTERVAL {
-            let indices = (0..numbers.len())
-                .step_by(RETAIN_INTERVAL)
-                .take(RETAINED_MAX);
+            let indices = (0..numbers.len()).step_by(RETAIN_INTERVAL).take(RETAINED_MAX);
             let retained = indices.map(|index| list.get_item(index).map(Bound::unbind));
             let retained = retained.collect::<PyResult<_>>()?;
             let mut retained_lock = self.0.lock().unwrap_or_else(PoisonError::into_inner);

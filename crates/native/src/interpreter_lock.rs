@@ -108,9 +108,7 @@ fn become_holder() {
 
 /// Changes the holder's time to `new` if it is still `expected`.
 fn change_holder(expected: u64, new: u64) -> bool {
-    HOLDER_SINCE
-        .compare_exchange(expected, new, Ordering::Relaxed, Ordering::Relaxed)
-        .is_ok()
+    HOLDER_SINCE.compare_exchange(expected, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// The zero of all times. Set before there are threads, so that no fork can interrupt it.
@@ -123,8 +121,5 @@ pub(crate) fn set_time_origin() {
 
 /// Nanoseconds since [`set_time_origin`], and never 0.
 fn now_ns() -> u64 {
-    TIME_ORIGIN
-        .get()
-        .map_or(0, |origin| origin.elapsed().as_nanos() as u64)
-        + 1
+    TIME_ORIGIN.get().map_or(0, |origin| origin.elapsed().as_nanos() as u64) + 1
 }

@@ -17,10 +17,7 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     if let Ok(bytes) = key.cast::<PyBytes>() {
         return Ok(bytes.as_bytes());
     }
-    Err(PyTypeError::new_err(format!(
-        "a key is str or bytes, not {}",
-        key.get_type().name()?
-    )))
+    Err(PyTypeError::new_err(format!("a key is str or bytes, not {}", key.get_type().name()?)))
 }
 
 /// Keys as they go on the wire.
@@ -50,8 +47,6 @@ pub(crate) fn check_parent(parent: &Bound<'_, PyAny>) -> PyResult<()> {
 
 fn not_utf8_error(key_object: &Bound<'_, PyString>) -> PyErr {
     let reason = "it has no UTF-8 form";
-    let key = key_object
-        .repr()
-        .map_or_else(|_| String::new(), |repr| repr.to_string());
+    let key = key_object.repr().map_or_else(|_| String::new(), |repr| repr.to_string());
     Python::attach(|py| error::from_client_error(py, &Error::BadKey { key, reason }))
 }

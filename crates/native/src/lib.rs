@@ -3,10 +3,7 @@
 //! Decisions and defaults are Python's and the client's; users see `glasscache`, never this module.
 #![forbid(unsafe_code)]
 // PyO3 hands arguments over by value, and Python's exceptions carry text that is made lazily.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "the signatures are what PyO3 calls"
-)]
+#![expect(clippy::needless_pass_by_value, reason = "the signatures are what PyO3 calls")]
 #![expect(
     clippy::doc_markdown,
     clippy::doc_link_with_quotes,

@@ -48,13 +48,9 @@ impl Strategy {
             error::bad_setting(py, message)
         };
         let text = std::fs::read_to_string(&path).map_err(|reason| {
-            bad_strategy(format!(
-                "reading it failed: {reason}; write it with simulate --save"
-            ))
+            bad_strategy(format!("reading it failed: {reason}; write it with simulate --save"))
         })?;
-        let strategy_file = text
-            .parse()
-            .map_err(|reason| bad_strategy(format!("{reason}")))?;
+        let strategy_file = text.parse().map_err(|reason| bad_strategy(format!("{reason}")))?;
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
         let near_ttl =
             near_ttl.map_err(|reason| error::bad_setting(py, format!("near_ttl: {reason}")))?;
@@ -65,16 +61,10 @@ impl Strategy {
             near_ttl,
             is_coherent: coherent,
             children_of: children_of.map(wrap_children_of),
-            share: share.map(|share| RolloutShare {
-                fraction: share,
-                by: shared_by,
-            }),
+            share: share.map(|share| RolloutShare { fraction: share, by: shared_by }),
             ..StrategyOptions::new(strategy_file)
         };
-        Ok(Self {
-            options,
-            scope_variable: scopes,
-        })
+        Ok(Self { options, scope_variable: scopes })
     }
 }
 
@@ -130,10 +120,7 @@ pub(crate) fn begin_request(
     };
     let scope = binding.near_cache.scope(page_key);
     let scope = scope.map_err(|error| error::from_client_error(py, &error))?;
-    Ok(Some(RequestScope {
-        scope: Arc::new(scope),
-        near_cache: binding.near_cache.clone(),
-    }))
+    Ok(Some(RequestScope { scope: Arc::new(scope), near_cache: binding.near_cache.clone() }))
 }
 
 /// The roll-out of the strategy as JSON, or `None` without a strategy.
@@ -179,10 +166,7 @@ impl NearBinding {
     /// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for
     /// what that request is fetching would be to wait for itself.
     pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
-        let current_scope = self
-            .scope_variable
-            .bind(py)
-            .call_method0(intern!(py, "get"))?;
+        let current_scope = self.scope_variable.bind(py).call_method0(intern!(py, "get"))?;
         if current_scope.is_none() || signals::runs_handler() {
             return Ok(None);
         }

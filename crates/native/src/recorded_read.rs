@@ -20,10 +20,7 @@ pub(crate) struct RecordedRead {
 
 impl RecordedRead {
     pub(crate) fn new(request: record::Request, recorded_reads: record::RecordedReads) -> Self {
-        Self {
-            request,
-            recorded_reads,
-        }
+        Self { request, recorded_reads }
     }
 
     /// Stores it in the thread-local, for the next read of this thread.
@@ -38,7 +35,6 @@ impl RecordedRead {
 
     /// Records the bytes of the value under the key at `index`, as stored remotely.
     pub(crate) fn set_size(&self, index: usize, value_bytes: usize) {
-        self.request
-            .set_size(self.recorded_reads, index, value_bytes);
+        self.request.set_size(self.recorded_reads, index, value_bytes);
     }
 }

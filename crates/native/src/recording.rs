@@ -70,10 +70,7 @@ impl Recorder {
 impl Recorder {
     #[new]
     #[pyo3(signature = (folder, *, sample, format, salt, parents, rotate_seconds, rotate_bytes, memory_bytes, current_request, blocks))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the settings of a recorder, by name"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the settings of a recorder, by name")]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
@@ -130,11 +127,7 @@ impl Recorder {
     ) -> PyResult<RequestBlock> {
         // A page that is not a key is refused whether the request is recorded or not.
         page.as_ref().map(key_bytes).transpose()?;
-        Ok(RequestBlock::new(
-            slf,
-            page.map(Bound::unbind),
-            route.map(Bound::unbind),
-        ))
+        Ok(RequestBlock::new(slf, page.map(Bound::unbind), route.map(Bound::unbind)))
     }
 
     /// Return the counts of requests and files so far.
@@ -226,10 +219,8 @@ impl RecordedRequest {
         key: &Bound<'_, PyAny>,
         parent_key: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let parent = parent_key.map(key_bytes).transpose()?.map(|key| Parent {
-            key,
-            is_named: true,
-        });
+        let parent =
+            parent_key.map(key_bytes).transpose()?.map(|key| Parent { key, is_named: true });
         let request = self.0.clone();
         let recorded_reads = request.begin_read([(key_bytes(key)?, parent)]);
         RecordedRead::new(request, recorded_reads).store_for_this_thread();
@@ -256,13 +247,7 @@ impl RequestBlock {
         page: Option<Py<PyAny>>,
         route: Option<Py<PyString>>,
     ) -> Self {
-        Self {
-            recorder,
-            page,
-            route,
-            request: None,
-            token: None,
-        }
+        Self { recorder, page, route, request: None, token: None }
     }
 }
 
@@ -285,10 +270,7 @@ impl RequestBlock {
         if let Some(route) = &self.route {
             request.get().set_route(&route.bind(py).to_string_lossy());
         }
-        self.token = Some(set_current_request(
-            recorder,
-            request.bind(py).clone().into_any(),
-        )?);
+        self.token = Some(set_current_request(recorder, request.bind(py).clone().into_any())?);
         recorder.blocks.bind(py).append(py.None())?;
         OPEN_BLOCKS.fetch_add(1, Relaxed);
         self.request = Some(request);
@@ -309,16 +291,12 @@ impl RequestBlock {
         }
         // Raises where the block is left in another context than it was entered in.
         let variable = recorder.current_request_variable.bind(py);
-        variable
-            .call_method1(intern!(py, "reset"), (token,))
-            .map(drop)
+        variable.call_method1(intern!(py, "reset"), (token,)).map(drop)
     }
 }
 
 fn set_current_request(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let py = request.py();
     let variable = recorder.current_request_variable.bind(py);
-    Ok(variable
-        .call_method1(intern!(py, "set"), (request,))?
-        .unbind())
+    Ok(variable.call_method1(intern!(py, "set"), (request,))?.unbind())
 }

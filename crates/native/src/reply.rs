@@ -80,10 +80,7 @@ impl ReplyForm {
             Request::Get { .. } | Request::GetAndTouch { .. } => Self::Value,
             Request::Inspect { .. } => Self::WithMetadata,
             Request::Arithmetic { .. } => Self::Number,
-            Request::Store {
-                mode: StoreMode::Cas(_),
-                ..
-            } => Self::Cas,
+            Request::Store { mode: StoreMode::Cas(_), .. } => Self::Cas,
             _ => Self::Bool,
         }
     }
@@ -111,10 +108,7 @@ impl ReplyForm {
             }
             Self::Number => {
                 let number = number_of_reply(reply, pipeline, server)?;
-                Ok(number
-                    .map(|number| number.into_pyobject(py))
-                    .transpose()?
-                    .map(Bound::into_any))
+                Ok(number.map(|number| number.into_pyobject(py)).transpose()?.map(Bound::into_any))
             }
             Self::Bool | Self::Cas | Self::Reserved => {
                 Ok(self.outcome_to_python(py, write_outcome_of_reply(reply, server)?))
@@ -159,10 +153,6 @@ impl ReplyForm {
         outcome: WriteOutcome,
     ) -> Option<Bound<'_, PyAny>> {
         let is_missing = self == Self::Cas && outcome == WriteOutcome::NotFound;
-        (!is_missing).then(|| {
-            PyBool::new(py, outcome == WriteOutcome::Done)
-                .to_owned()
-                .into_any()
-        })
+        (!is_missing).then(|| PyBool::new(py, outcome == WriteOutcome::Done).to_owned().into_any())
     }
 }

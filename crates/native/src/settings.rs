@@ -38,10 +38,7 @@ impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
                         decompressed_bytes_max, pickle, migrate_from, kind_and_payload_of=None))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a keyword of the Python constructor"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python constructor")]
     fn new(
         py: Python<'_>,
         dump: Py<PyAny>,
@@ -82,14 +79,11 @@ impl Codec {
         }
         options.decompressed_bytes_max = decompressed_bytes_max;
         options.pickle = pickle;
-        options.migrate_from = migrate_from
-            .map(|name| dialect_of("migrate_from", name))
-            .transpose()?;
+        options.migrate_from =
+            migrate_from.map(|name| dialect_of("migrate_from", name)).transpose()?;
         let inner =
             value::Codec::new(options).map_err(|error| error::from_value_error(py, &error))?;
-        let plain_flags = inner
-            .encode_unchanged(&ValueRef::Bytes(b""))
-            .map(|(flags, _)| flags);
+        let plain_flags = inner.encode_unchanged(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
             plain_flags: plain_flags.filter(|&flags| inner.is_raw(flags)),
             inner,
@@ -159,50 +153,29 @@ pub(crate) fn build_login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)
 }
 
 /// The authorities, the certificate, its key and the servers' name, as Python's `TLS.files` has them.
-pub(crate) type TlsArguments = (
-    Option<PathBuf>,
-    Option<PathBuf>,
-    Option<PathBuf>,
-    Option<String>,
-);
+pub(crate) type TlsArguments = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>, Option<String>);
 
 /// TLS of one client; reads the files.
 pub(crate) fn load_tls(
     py: Python<'_>,
     (ca_file, certificate_file, key_file, server_name): TlsArguments,
 ) -> PyResult<Tls> {
-    let files = TlsFiles {
-        ca_file,
-        certificate_file,
-        key_file,
-        server_name,
-    };
+    let files = TlsFiles { ca_file, certificate_file, key_file, server_name };
     Tls::new(&files).map_err(|error| error::from_client_error(py, &error))
 }
 
 /// The protocol that all servers understand, or the one that the first connection finds out.
 pub(crate) fn protocol(is_binary: bool) -> Protocol {
-    if is_binary {
-        Protocol::Binary
-    } else {
-        Protocol::Detected
-    }
+    if is_binary { Protocol::Binary } else { Protocol::Detected }
 }
 
 /// The rule for keys that the protocol does not take.
 pub(crate) fn key_encoding(base64_keys: bool) -> KeyEncoding {
-    if base64_keys {
-        KeyEncoding::Base64
-    } else {
-        KeyEncoding::Refuse
-    }
+    if base64_keys { KeyEncoding::Base64 } else { KeyEncoding::Refuse }
 }
 
 pub(crate) fn parse_addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
-    let lists: Result<Vec<_>, _> = servers
-        .iter()
-        .map(|text| Address::parse_list(text))
-        .collect();
+    let lists: Result<Vec<_>, _> = servers.iter().map(|text| Address::parse_list(text)).collect();
     let addresses = lists?.concat();
     if addresses.is_empty() {
         return Err(Error::BadSetting("no server: Client(\"host:port\")".into()));
@@ -222,10 +195,8 @@ const COMPRESSIONS: [(Method, &str); 6] = [
 
 /// The error for a setting with an unknown value, which lists the known ones.
 fn unknown_value_message<T>(setting: &str, value: &str, known_values: &[(T, &str)]) -> String {
-    let quoted_names: Vec<String> = known_values
-        .iter()
-        .map(|(_, name)| format!("{name:?}"))
-        .collect();
+    let quoted_names: Vec<String> =
+        known_values.iter().map(|(_, name)| format!("{name:?}")).collect();
     format!("{setting}={value:?}: one of {}", quoted_names.join(", "))
 }
 
@@ -252,7 +223,5 @@ pub(crate) fn repr(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String>
     };
     let (class_name, joined_names) = (class.name()?, names.join(", "));
     let placement = core.placement();
-    Ok(format!(
-        "<{class_name} of {joined_names}{remaining_text}, placement {placement}>"
-    ))
+    Ok(format!("<{class_name} of {joined_names}{remaining_text}, placement {placement}>"))
 }

@@ -39,13 +39,9 @@ pub(crate) fn is_manifest(value: &Bound<'_, PyAny>) -> bool {
 /// Whether what a read returns is a manifest, or begins with one: then it has metadata.
 fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
     is_manifest(found)
-        || found
-            .cast_exact::<PyTuple>()
-            .is_ok_and(|value_and_metadata| {
-                value_and_metadata
-                    .get_item(0)
-                    .is_ok_and(|value| is_manifest(&value))
-            })
+        || found.cast_exact::<PyTuple>().is_ok_and(|value_and_metadata| {
+            value_and_metadata.get_item(0).is_ok_and(|value| is_manifest(&value))
+        })
 }
 
 /// The seconds that a call with a deadline of its own has left.
@@ -67,13 +63,9 @@ pub(crate) fn replace_manifest<'py>(
         return Ok(Some(found));
     }
     let split_module = client.py().import("glasscache._split")?;
-    let whole_value = split_module.call_method1(
-        "read",
-        (client, key, found, seconds_left(call_timeout_s, deadline)),
-    )?;
-    (!whole_value.is_none())
-        .then(|| whole_value.get_item(0))
-        .transpose()
+    let whole_value = split_module
+        .call_method1("read", (client, key, found, seconds_left(call_timeout_s, deadline)))?;
+    (!whole_value.is_none()).then(|| whole_value.get_item(0)).transpose()
 }
 
 /// What a read of many keys returns, with values in place of manifests and without those that lost a piece.
@@ -83,10 +75,8 @@ pub(crate) fn replace_manifests<'py>(
     (call_timeout_s, deadline): (Option<f64>, Instant),
 ) -> PyResult<Bound<'py, PyDict>> {
     let split_module = client.py().import("glasscache._split")?;
-    let whole_values = split_module.call_method1(
-        "read_many",
-        (client, found, seconds_left(call_timeout_s, deadline)),
-    )?;
+    let whole_values = split_module
+        .call_method1("read_many", (client, found, seconds_left(call_timeout_s, deadline)))?;
     Ok(whole_values.cast_into()?)
 }
 
@@ -99,7 +89,5 @@ pub(crate) fn set<'py>(
     call_timeout_s: Option<f64>,
 ) -> PyResult<bool> {
     let split_module = client.py().import("glasscache._split")?;
-    split_module
-        .call_method1("write", (client, key, value, ttl, call_timeout_s))?
-        .extract()
+    split_module.call_method1("write", (client, key, value, ttl, call_timeout_s))?.extract()
 }

@@ -33,21 +33,9 @@ pub(crate) fn set_costs(counters_dict: &Bound<'_, PyDict>, costs: &Costs) -> PyR
     let by_size = PyList::empty(py);
     for (operation, decade, snapshot) in costs.by_size() {
         let row = cell_to_dict(py, &snapshot)?;
-        let operation_name = OPERATION_KINDS
-            .iter()
-            .find(|(candidate, _)| *candidate == operation);
-        row.set_item(
-            "operation",
-            operation_name.map(|(_, operation_name)| *operation_name),
-        )?;
-        row.set_item(
-            "bytes_from",
-            if decade == 0 {
-                0
-            } else {
-                10u64.pow(decade as u32)
-            },
-        )?;
+        let operation_name = OPERATION_KINDS.iter().find(|(candidate, _)| *candidate == operation);
+        row.set_item("operation", operation_name.map(|(_, operation_name)| *operation_name))?;
+        row.set_item("bytes_from", if decade == 0 { 0 } else { 10u64.pow(decade as u32) })?;
         by_size.append(row)?;
     }
     counters_dict.set_item("by_size", by_size)?;
@@ -75,15 +63,10 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
         row.set_item("connections", open_count)?;
         row.set_item("idle", idle_count)?;
         row.set_item("faults", server.faults.load(Ordering::Relaxed))?;
-        row.set_item(
-            "noreply_failures",
-            server.noreply_failures.load(Ordering::Relaxed),
-        )?;
+        row.set_item("noreply_failures", server.noreply_failures.load(Ordering::Relaxed))?;
         row.set_item(
             "speaks_meta",
-            server
-                .command_set()
-                .map(|command_set| command_set == CommandSet::Meta),
+            server.command_set().map(|command_set| command_set == CommandSet::Meta),
         )?;
         rows_by_server.set_item(&server.name, row)?;
     }

@@ -84,17 +84,14 @@ pub(crate) fn write(
     };
     check_depth(codec, value.py(), depth)?;
     token.write(out);
-    items
-        .iter()
-        .try_for_each(|item| write(codec, item, depth + 1, out))
+    items.iter().try_for_each(|item| write(codec, item, depth + 1, out))
 }
 
 /// Appends a scalar that needs no Python; false for anything else.
 fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<bool> {
     if let Ok(text) = value.cast_exact::<PyString>() {
-        let text = text
-            .to_str()
-            .map_err(|error| unwritable_if_not_utf8(codec, text.py(), error))?;
+        let text =
+            text.to_str().map_err(|error| unwritable_if_not_utf8(codec, text.py(), error))?;
         Token::Str(text).write(out);
     } else if value.is_exact_instance_of::<PyInt>() {
         match value.extract::<i64>() {
@@ -173,21 +170,14 @@ pub(crate) fn write_python_form(
 ) -> PyResult<()> {
     let py = payload.py();
     let extract_text = |object: &Bound<'_, PyAny>| {
-        object
-            .extract::<String>()
-            .map_err(|error| unwritable_if_not_utf8(codec, py, error))
+        object.extract::<String>().map_err(|error| unwritable_if_not_utf8(codec, py, error))
     };
     match kind {
         "decimal" => Token::Decimal(&extract_text(payload)?).write(out),
         "uuid" => Token::Uuid(payload.extract()?).write(out),
         "delta" => {
             let (days, seconds, microseconds) = payload.extract()?;
-            Token::Delta(Delta {
-                days,
-                seconds,
-                microseconds,
-            })
-            .write(out);
+            Token::Delta(Delta { days, seconds, microseconds }).write(out);
         }
         "date" => {
             let (year, month, day) = payload.extract()?;
@@ -242,9 +232,7 @@ fn parse_time(
         OwnedZone::Fixed(offset_us, None)
     } else if zone_payload.is_instance_of::<PyString>() {
         OwnedZone::Named(
-            zone_payload
-                .extract()
-                .map_err(|error| unwritable_if_not_utf8(codec, py, error))?,
+            zone_payload.extract().map_err(|error| unwritable_if_not_utf8(codec, py, error))?,
         )
     } else {
         let (offset_us, name) = zone_payload
@@ -252,14 +240,7 @@ fn parse_time(
             .map_err(|error| unwritable_if_not_utf8(codec, py, error))?;
         OwnedZone::Fixed(offset_us, Some(name))
     };
-    let time = Time {
-        hour,
-        minute,
-        second,
-        microsecond,
-        is_second_fold,
-        zone: Zone::Naive,
-    };
+    let time = Time { hour, minute, second, microsecond, is_second_fold, zone: Zone::Naive };
     Ok((time, zone))
 }
 
@@ -313,13 +294,7 @@ fn unwritable_if_not_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr 
 
 fn unwritable_error(codec: &Codec, py: Python<'_>, problem: String) -> PyErr {
     let dialect = codec.inner.options().dialect;
-    error::from_value_error(
-        py,
-        &ValueError::Unwritable {
-            dialect,
-            what: problem,
-        },
-    )
+    error::from_value_error(py, &ValueError::Unwritable { dialect, what: problem })
 }
 
 /// Reads the object of typed bytes that were found whole.
@@ -332,9 +307,7 @@ pub(crate) fn read<'py>(
 }
 
 fn next_token<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
-    tokens
-        .read()
-        .ok_or_else(|| PyValueError::new_err("a truncated typed value"))
+    tokens.read().ok_or_else(|| PyValueError::new_err("a truncated typed value"))
 }
 
 fn read_value<'py>(
@@ -470,13 +443,7 @@ fn time_to_python<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, P
         Zone::Fixed(offset_us, Some(name)) => (offset_us, name).into_pyobject(py)?.into_any(),
         Zone::Named(name) => PyString::new(py, name).into_any(),
     };
-    let payload = (
-        time.hour,
-        time.minute,
-        time.second,
-        time.microsecond,
-        time.is_second_fold,
-        zone,
-    );
+    let payload =
+        (time.hour, time.minute, time.second, time.microsecond, time.is_second_fold, zone);
     Ok(payload.into_pyobject(py)?.into_any())
 }

@@ -55,20 +55,10 @@ fn encode_converted<R>(
     if value.is_exact_instance_of::<PyInt>()
         && let Ok(digits) = value.str()
     {
-        return encode(
-            codec,
-            value,
-            &ValueRef::BigInt(digits.to_str()?),
-            use_encoded,
-        );
+        return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), use_encoded);
     }
     if let Ok(manifest) = value.cast_exact::<Manifest>() {
-        return encode(
-            codec,
-            value,
-            &ValueRef::Manifest(manifest.get().body_bytes()),
-            use_encoded,
-        );
+        return encode(codec, value, &ValueRef::Manifest(manifest.get().body_bytes()), use_encoded);
     }
     let is_glasscache_dialect = codec.inner.options().dialect == Dialect::Glasscache;
     if let Some(numbers) = int_lists::numbers_of(value).filter(|_| is_glasscache_dialect) {
@@ -79,13 +69,7 @@ fn encode_converted<R>(
     if is_raw && (value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>()) {
         let bytes: Vec<u8> = value
             .call_method0("__bytes__")
-            .or_else(|_| {
-                value
-                    .py()
-                    .import("builtins")?
-                    .getattr("bytes")?
-                    .call1((value,))
-            })?
+            .or_else(|_| value.py().import("builtins")?.getattr("bytes")?.call1((value,)))?
             .extract()?;
         return encode(codec, value, &ValueRef::Bytes(&bytes), use_encoded);
     }
@@ -98,11 +82,8 @@ fn encode_converted<R>(
             None => return Err(typed::too_deep_error(codec, value.py())),
         }
     }
-    let (kind, payload) = codec
-        .dump
-        .bind(value.py())
-        .call1((value,))?
-        .extract::<(String, Bound<'_, PyAny>)>()?;
+    let (kind, payload) =
+        codec.dump.bind(value.py()).call1((value,))?.extract::<(String, Bound<'_, PyAny>)>()?;
     let dump_time = serialise_start.elapsed();
     encode_dumped(codec, value, &kind, &payload, |flags, bytes, costs| {
         use_encoded(flags, bytes, &add_serialise_time(costs, dump_time))
@@ -150,19 +131,13 @@ fn encode_typed<R>(
         typed::write_python_form(codec, &kind, &payload, 0, &mut bytes)?;
     }
     let write_time = serialise_start.elapsed();
-    encode(
-        codec,
-        value,
-        &ValueRef::Typed(&bytes),
-        |flags, bytes, costs| use_encoded(flags, bytes, &add_serialise_time(costs, write_time)),
-    )
+    encode(codec, value, &ValueRef::Typed(&bytes), |flags, bytes, costs| {
+        use_encoded(flags, bytes, &add_serialise_time(costs, write_time))
+    })
 }
 
 fn add_serialise_time(costs: &ValueCosts, serialise_time: Duration) -> ValueCosts {
-    ValueCosts {
-        serialise: costs.serialise + serialise_time,
-        ..*costs
-    }
+    ValueCosts { serialise: costs.serialise + serialise_time, ..*costs }
 }
 
 /// Encodes what the Python half made of a value: its kind, and bytes or the parts of an array.
@@ -190,12 +165,7 @@ fn encode_dumped<R>(
     }
     if kind == "flagged" {
         let (flags, bytes) = payload.extract::<(u32, Bound<'_, PyBytes>)>()?;
-        return encode(
-            codec,
-            value,
-            &ValueRef::Flagged(flags, bytes.as_bytes()),
-            use_encoded,
-        );
+        return encode(codec, value, &ValueRef::Flagged(flags, bytes.as_bytes()), use_encoded);
     }
     let bytes = payload.cast::<PyBytes>()?.as_bytes();
     let value_ref = match kind {
@@ -235,12 +205,7 @@ pub(crate) fn encode_initial(codec: &Codec, number: u64, exptime: i64) -> Initia
     let encoded = codec.inner.encode(&value_ref).ok();
     let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
     let flags = encoded.map_or(0, |encoded| encoded.flags);
-    InitialNumber {
-        number,
-        flags,
-        digits,
-        exptime,
-    }
+    InitialNumber { number, flags, digits, exptime }
 }
 
 /// Adds what encoding took to what a call has spent.
@@ -262,26 +227,19 @@ pub(crate) fn decode_value<'py>(
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
     if codec.plain_flags == Some(flags) {
-        let costs = ValueCosts {
-            wire_bytes: body.len(),
-            plain_bytes: body.len(),
-            ..ValueCosts::default()
-        };
+        let costs =
+            ValueCosts { wire_bytes: body.len(), plain_bytes: body.len(), ..ValueCosts::default() };
         return Ok((PyBytes::new(py, body).into_any(), costs));
     }
-    let (decoded, costs) = codec
-        .inner
-        .decode(flags, body)
-        .map_err(|error| error::from_value_error(py, &error))?;
+    let (decoded, costs) =
+        codec.inner.decode(flags, body).map_err(|error| error::from_value_error(py, &error))?;
     let value = match decoded {
         Decoded::Str(text) => PyString::new(py, &text).into_any(),
         Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
         Decoded::Int(number) => number.into_pyobject(py)?.into_any(),
         Decoded::BigInt(digits) => {
             let int_type = py.get_type::<PyInt>();
-            int_type
-                .call1((digits,))
-                .map_err(|error| unreadable(py, flags, &error))?
+            int_type.call1((digits,)).map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(boolean) => PyBool::new(py, boolean).to_owned().into_any(),
@@ -367,9 +325,7 @@ impl Codec {
         py: Python<'py>,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        encode_value(self, value, |flags, bytes, _| {
-            Ok((flags, PyBytes::new(py, bytes)))
-        })
+        encode_value(self, value, |flags, bytes, _| Ok((flags, PyBytes::new(py, bytes))))
     }
 
     /// Return the value of flags and bytes.

@@ -53,8 +53,7 @@ pub fn take_token<'b>(remaining_text: &mut &'b [u8]) -> Option<&'b [u8]> {
 /// All tokens of a line, in order; meant for flags and other short tokens.
 #[inline]
 pub fn tokens(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b' ')
-        .filter(|token| !token.is_empty())
+    text.split(|byte| *byte == b' ').filter(|token| !token.is_empty())
 }
 
 /// A decimal number of up to 64 bits.
@@ -120,10 +119,7 @@ mod tests {
 
     #[test]
     fn tokens_are_split_by_spaces_only() {
-        assert_eq!(
-            tokens(b"  a\tb   c ").collect::<Vec<_>>(),
-            [&b"a\tb"[..], b"c"]
-        );
+        assert_eq!(tokens(b"  a\tb   c ").collect::<Vec<_>>(), [&b"a\tb"[..], b"c"]);
     }
 
     #[test]

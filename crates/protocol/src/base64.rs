@@ -11,10 +11,7 @@ const DECODE_TABLE: [u8; 256] = {
     let mut table = [255u8; 256];
     let mut index = 0;
     while index < 64 {
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "evaluated when compiling, within 64 and 256"
-        )]
+        #[expect(clippy::indexing_slicing, reason = "evaluated when compiling, within 64 and 256")]
         {
             table[ALPHABET[index] as usize] = index as u8;
         }
@@ -32,10 +29,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         }
         let group_bits = u32::from_be_bytes([0, group_bytes[0], group_bytes[1], group_bytes[2]]);
         for (index, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
-            let letter = ALPHABET
-                .get((group_bits >> shift & 63) as usize)
-                .copied()
-                .unwrap_or(b'=');
+            let letter = ALPHABET.get((group_bits >> shift & 63) as usize).copied().unwrap_or(b'=');
             out.push(if index <= group.len() { letter } else { b'=' });
         }
     }
@@ -55,17 +49,11 @@ fn decode_into(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     if text.is_empty() || !text.len().is_multiple_of(4) {
         return None;
     }
-    let body = text
-        .strip_suffix(b"==")
-        .or_else(|| text.strip_suffix(b"="))
-        .unwrap_or(text);
+    let body = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     for group in body.chunks(4) {
         let mut group_bits = 0u32;
         for letter in group {
-            let bits = DECODE_TABLE
-                .get(usize::from(*letter))
-                .copied()
-                .filter(|bits| *bits < 64)?;
+            let bits = DECODE_TABLE.get(usize::from(*letter)).copied().filter(|bits| *bits < 64)?;
             group_bits = group_bits << 6 | u32::from(bits);
         }
         group_bits <<= 6 * (4 - group.len() as u32);
@@ -81,12 +69,9 @@ mod tests {
 
     #[test]
     fn the_test_vectors_of_the_standard_are_encoded_and_decoded() {
-        for (bytes, text) in [
-            (&b"f"[..], &b"Zg=="[..]),
-            (b"fo", b"Zm8="),
-            (b"foo", b"Zm9v"),
-            (b"foob", b"Zm9vYg=="),
-        ] {
+        for (bytes, text) in
+            [(&b"f"[..], &b"Zg=="[..]), (b"fo", b"Zm8="), (b"foo", b"Zm9v"), (b"foob", b"Zm9vYg==")]
+        {
             let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
             encode(bytes, &mut encoded);
             assert_eq!(encoded, text);

@@ -35,11 +35,7 @@ pub enum Parsed<'b> {
 /// Parses the line, and the value if there is one, at the front of `input`.
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     let Some((line, line_bytes)) = ascii::split_line(input) else {
-        return if input.len() > LOGIN_BYTES_MAX {
-            Parsed::Malformed
-        } else {
-            Parsed::Incomplete
-        };
+        return if input.len() > LOGIN_BYTES_MAX { Parsed::Malformed } else { Parsed::Incomplete };
     };
     if !(LINE_BYTES_MIN..=LOGIN_BYTES_MAX).contains(&line_bytes) {
         return Parsed::Malformed;
@@ -63,10 +59,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     }
     match memchr::memchr(b' ', value).and_then(|space| value.split_at_checked(space)) {
         Some((user, space_and_password)) => Parsed::Attempt(
-            Credentials {
-                user,
-                password: space_and_password.get(1..).unwrap_or_default(),
-            },
+            Credentials { user, password: space_and_password.get(1..).unwrap_or_default() },
             used,
         ),
         None => Parsed::Refused(replies::LOGIN_BAD_FORMAT, used),
@@ -121,10 +114,7 @@ pub fn write_login(out: &mut Vec<u8>, credentials: Credentials<'_>) {
 mod tests {
     use super::*;
 
-    const FOO_BAR: Credentials<'_> = Credentials {
-        user: b"foo",
-        password: b"bar",
-    };
+    const FOO_BAR: Credentials<'_> = Credentials { user: b"foo", password: b"bar" };
 
     #[test]
     fn what_is_written_is_parsed_and_every_part_of_it_is_incomplete() {

@@ -19,9 +19,9 @@ pub fn decode(text: &[u8]) -> Vec<u8> {
     let mut remaining = text;
     while let Some((&byte, tail)) = remaining.split_first() {
         let escape = match (byte, tail) {
-            (b'%', [high, low, rest @ ..]) => parse_hex_digit(*high)
-                .zip(parse_hex_digit(*low))
-                .map(|digits| (digits, rest)),
+            (b'%', [high, low, rest @ ..]) => {
+                parse_hex_digit(*high).zip(parse_hex_digit(*low)).map(|digits| (digits, rest))
+            }
             _ => None,
         };
         if let Some(((high, low), rest)) = escape {

@@ -104,34 +104,24 @@ fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
         return Some(Parsed::Header { client: None, used });
     }
     let client = match family {
-        0x11 => addresses
-            .split_first_chunk::<12>()
-            .map(|(address_bytes, _)| {
-                let [a, b, c, d, _, _, _, _, port_high, port_low, _, _] = *address_bytes;
-                SocketAddr::new(
-                    Ipv4Addr::new(a, b, c, d).into(),
-                    u16::from_be_bytes([port_high, port_low]),
-                )
-            }),
-        0x21 => addresses
-            .split_first_chunk::<36>()
-            .and_then(|(address_bytes, _)| {
-                let (octets, after_address) = address_bytes.split_first_chunk::<16>()?;
-                let port_bytes = after_address.get(16..18)?.try_into().ok()?;
-                let address = Ipv6Addr::from_octets(*octets);
-                Some(SocketAddr::new(
-                    address.into(),
-                    u16::from_be_bytes(port_bytes),
-                ))
-            }),
+        0x11 => addresses.split_first_chunk::<12>().map(|(address_bytes, _)| {
+            let [a, b, c, d, _, _, _, _, port_high, port_low, _, _] = *address_bytes;
+            SocketAddr::new(
+                Ipv4Addr::new(a, b, c, d).into(),
+                u16::from_be_bytes([port_high, port_low]),
+            )
+        }),
+        0x21 => addresses.split_first_chunk::<36>().and_then(|(address_bytes, _)| {
+            let (octets, after_address) = address_bytes.split_first_chunk::<16>()?;
+            let port_bytes = after_address.get(16..18)?.try_into().ok()?;
+            let address = Ipv6Addr::from_octets(*octets);
+            Some(SocketAddr::new(address.into(), u16::from_be_bytes(port_bytes)))
+        }),
         // Unspecified, datagrams and unix sockets: the connection is served, its client is not known.
         _ => return Some(Parsed::Header { client: None, used }),
     };
     Some(match client {
-        Some(client) => Parsed::Header {
-            client: Some(client),
-            used,
-        },
+        Some(client) => Parsed::Header { client: Some(client), used },
         None => Parsed::Invalid,
     })
 }
@@ -157,11 +147,7 @@ mod tests {
     fn both_versions_give_the_clients_address_and_every_part_of_them_is_incomplete() {
         let v1_ipv4 = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211\r\n";
         let v1_ipv6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
-        let v2_ipv4 = v2_header(
-            1,
-            0x11,
-            &[192, 0, 2, 1, 192, 0, 2, 2, 0xc3, 0x50, 0x2b, 0xcb],
-        );
+        let v2_ipv4 = v2_header(1, 0x11, &[192, 0, 2, 1, 192, 0, 2, 2, 0xc3, 0x50, 0x2b, 0xcb]);
         let mut addresses = [0; 40];
         addresses[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         addresses[15] = 1;

@@ -69,10 +69,7 @@ pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
     prefixes.into_iter().find_map(|(prefix, kind)| {
         let after_prefix = line.strip_prefix(prefix)?;
         match after_prefix {
-            [] => Some(ErrorLine {
-                kind,
-                message: after_prefix,
-            }),
+            [] => Some(ErrorLine { kind, message: after_prefix }),
             [b' ', message @ ..] => Some(ErrorLine { kind, message }),
             _ => None,
         }

@@ -176,10 +176,7 @@ proptest! {
 
 #[test]
 fn an_error_and_a_row_of_statistics_are_read_as_written() {
-    let opcode_and_opaque = OpcodeAndOpaque {
-        opcode: opcode::STAT,
-        opaque: 3,
-    };
+    let opcode_and_opaque = OpcodeAndOpaque { opcode: opcode::STAT, opaque: 3 };
     let mut bytes = Vec::new();
     write_stat(&mut bytes, opcode_and_opaque, b"pid", b"17");
     let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();

@@ -83,11 +83,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         let log = read_pair(&pair)?;
         let (parts, mut left_out) = list_parts(folder)?;
         left_out.extend(parts.iter().map(|part| {
-            let read_file = pair
-                .requests_path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy();
+            let read_file = pair.requests_path.file_name().unwrap_or_default().to_string_lossy();
             let reason = format!("{read_file} is read instead; move that away to read the parts");
             LeftOutPart::new(&part.requests_path, reason)
         }));
@@ -100,10 +96,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         match read_pair(part) {
             Ok(log) => logs.push(log),
             Err(ReadError::Trace(error)) if error.is_truncated => {
-                left_out.push(LeftOutPart::new(
-                    &part.requests_path,
-                    truncation_reason(&error),
-                ));
+                left_out.push(LeftOutPart::new(&part.requests_path, truncation_reason(&error)));
             }
             Err(error) => return Err(error),
         }
@@ -112,10 +105,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if logs.is_empty() {
         let folder = folder.to_owned();
         return Err(match left_out.into_iter().next() {
-            Some(first_left_out) => ReadError::NoCompletePart {
-                folder,
-                first_left_out,
-            },
+            Some(first_left_out) => ReadError::NoCompletePart { folder, first_left_out },
             None => ReadError::NoLog(folder),
         });
     }
@@ -125,11 +115,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
 
 impl fmt::Display for LeftOutPart {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            bytes,
-            reason,
-        } = self;
+        let Self { name, bytes, reason } = self;
         write!(out, "{name} ({bytes} bytes) was skipped: {reason}")
     }
 }
@@ -139,9 +125,7 @@ impl LeftOutPart {
         let name = requests_path.file_name().unwrap_or_default();
         Self {
             name: name.to_string_lossy().into_owned(),
-            bytes: requests_path
-                .metadata()
-                .map_or(0, |metadata| metadata.len()),
+            bytes: requests_path.metadata().map_or(0, |metadata| metadata.len()),
             reason,
         }
     }
@@ -150,10 +134,7 @@ impl LeftOutPart {
 /// Which file of the part is truncated, and where.
 fn truncation_reason(error: &TraceError) -> String {
     let file_name = Path::new(&error.file).file_name().unwrap_or_default();
-    let error = TraceError {
-        file: file_name.to_string_lossy().into_owned(),
-        ..error.clone()
-    };
+    let error = TraceError { file: file_name.to_string_lossy().into_owned(), ..error.clone() };
     format!("{error}; copy the file again")
 }
 
@@ -167,20 +148,14 @@ struct FilePair {
 fn find_single_pair(folder: &Path) -> Option<FilePair> {
     EXTENSIONS.iter().find_map(|extension| {
         let path_of = |stem: &str| folder.join(format!("{stem}.{extension}"));
-        let pair = FilePair {
-            items_path: path_of("items"),
-            requests_path: path_of("requests"),
-        };
+        let pair = FilePair { items_path: path_of("items"), requests_path: path_of("requests") };
         pair.requests_path.is_file().then_some(pair)
     })
 }
 
 /// The parts by instance and number, and those that were never completed.
 fn list_parts(folder: &Path) -> Result<(Vec<FilePair>, Vec<LeftOutPart>), ReadError> {
-    let open_error = |error| ReadError::Open {
-        path: folder.to_owned(),
-        error,
-    };
+    let open_error = |error| ReadError::Open { path: folder.to_owned(), error };
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(open_error)? {
         let os_name = entry.map_err(open_error)?.file_name();
@@ -191,13 +166,7 @@ fn list_parts(folder: &Path) -> Result<(Vec<FilePair>, Vec<LeftOutPart>), ReadEr
             let items_name = file_name.replacen("requests", "items", 1);
             let items_path = folder.join(&items_name);
             if items_path.is_file() {
-                parts.push((
-                    (instance, part_number),
-                    FilePair {
-                        items_path,
-                        requests_path,
-                    },
-                ));
+                parts.push(((instance, part_number), FilePair { items_path, requests_path }));
             } else {
                 let reason = format!("{items_name} is missing; copy it into the folder");
                 left_out.push(LeftOutPart::new(&requests_path, reason));
@@ -216,26 +185,16 @@ fn list_parts(folder: &Path) -> Result<(Vec<FilePair>, Vec<LeftOutPart>), ReadEr
 
 /// Instance, number and extension of a part's file name such as `requests-3-000017.parquet`.
 pub(crate) fn parse_part_name<'n>(name: &'n str, stem: &str) -> Option<(u16, u64, &'n str)> {
-    let (instance_and_number, extension) = name
-        .strip_prefix(stem)?
-        .strip_prefix('-')?
-        .split_once('.')?;
+    let (instance_and_number, extension) =
+        name.strip_prefix(stem)?.strip_prefix('-')?.split_once('.')?;
     let (instance, part_number) = instance_and_number.split_once('-')?;
     let part = (instance.parse().ok()?, part_number.parse().ok()?, extension);
     EXTENSIONS.contains(&extension).then_some(part)
 }
 
-fn read_pair(
-    FilePair {
-        items_path,
-        requests_path,
-    }: &FilePair,
-) -> Result<RequestLog, ReadError> {
+fn read_pair(FilePair { items_path, requests_path }: &FilePair) -> Result<RequestLog, ReadError> {
     let open = |path: &PathBuf| {
-        File::open(path).map_err(|error| ReadError::Open {
-            path: path.clone(),
-            error,
-        })
+        File::open(path).map_err(|error| ReadError::Open { path: path.clone(), error })
     };
     Ok(RequestLog::read(
         (&items_path.to_string_lossy(), open(items_path)?),

@@ -24,9 +24,7 @@ impl ParentPatterns {
     pub fn parse<S: AsRef<str>>(
         patterns: impl IntoIterator<Item = S>,
     ) -> Result<Self, PatternError> {
-        let parsed = patterns
-            .into_iter()
-            .map(|pattern| Pattern::parse(pattern.as_ref()));
+        let parsed = patterns.into_iter().map(|pattern| Pattern::parse(pattern.as_ref()));
         Ok(Self(parsed.collect::<Result<_, _>>()?))
     }
 
@@ -90,9 +88,7 @@ impl Pattern {
                     .filter(|&end| remaining.is_char_boundary(end))
             } else {
                 let start = remaining.chars().next().map_or(0, char::len_utf8);
-                remaining[start..]
-                    .find(literal.as_str())
-                    .map(|offset| start + offset)
+                remaining[start..].find(literal.as_str()).map(|offset| start + offset)
             };
             let Some((value, tail)) = end.and_then(|end| remaining.split_at_checked(end)) else {
                 return false;

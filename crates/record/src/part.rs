@@ -56,10 +56,7 @@ impl LogPart {
         }
         let page_key = request.page.as_deref();
         let page = page_key.map_or(NONE, |key| self.intern_item(key, None, options));
-        let route = request
-            .route
-            .as_deref()
-            .map_or(NONE, |name| self.intern_route(name));
+        let route = request.route.as_deref().map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
         requests.numbers.push(request.number);
@@ -73,11 +70,7 @@ impl LogPart {
 
     /// Everything as one log, its requests in no particular order.
     pub(crate) fn into_log(self) -> RequestLog {
-        RequestLog {
-            items: self.items,
-            requests: self.requests,
-            truncated_after: None,
-        }
+        RequestLog { items: self.items, requests: self.requests, truncated_after: None }
     }
 
     /// The number of a key. It gets the parent that was named for the first of its reads that has one, else the first
@@ -110,9 +103,7 @@ impl LogPart {
     fn new_item(&mut self, key: &[u8], options: &Options) -> u32 {
         let item = self.items.keys.len() as u32;
         self.item_of_key.insert(key.into(), item);
-        self.items
-            .keys
-            .push(logged_key(key, options.salt.as_deref()));
+        self.items.keys.push(logged_key(key, options.salt.as_deref()));
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
         self.has_named_parent.push(false);
@@ -141,16 +132,9 @@ impl LogPart {
 /// A key as the log names it: its hash if there is a salt, its text, or its bytes with escapes if they are not UTF-8.
 fn logged_key(key: &[u8], salt: Option<&[u8]>) -> String {
     if let Some(salt) = salt {
-        let hash: [u8; 32] = Sha256::new()
-            .chain_update(salt)
-            .chain_update(key)
-            .finalize()
-            .into();
+        let hash: [u8; 32] = Sha256::new().chain_update(salt).chain_update(key).finalize().into();
         let hash_prefix = hash.first_chunk();
-        return format!(
-            "{:032x}",
-            hash_prefix.map_or(0, |bytes| u128::from_be_bytes(*bytes))
-        );
+        return format!("{:032x}", hash_prefix.map_or(0, |bytes| u128::from_be_bytes(*bytes)));
     }
     std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned)
 }
@@ -167,15 +151,8 @@ mod tests {
 
     fn parents_of<'i, const N: usize>(items: &'i Items, keys: [&str; N]) -> [Option<&'i str>; N] {
         keys.map(|key| {
-            let index = items
-                .keys
-                .iter()
-                .position(|item_key| item_key == key)
-                .unwrap();
-            items
-                .keys
-                .get(items.parents[index] as usize)
-                .map(String::as_str)
+            let index = items.keys.iter().position(|item_key| item_key == key).unwrap();
+            items.keys.get(items.parents[index] as usize).map(String::as_str)
         })
     }
 
@@ -183,11 +160,7 @@ mod tests {
     fn a_parent_that_would_close_a_cycle_is_left_out() {
         let (mut part, options) = (LogPart::default(), Options::new("log"));
         for (key, parent_key) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
-            part.intern_item(
-                key.as_bytes(),
-                Some(new_parent(parent_key, false)),
-                &options,
-            );
+            part.intern_item(key.as_bytes(), Some(new_parent(parent_key, false)), &options);
         }
         assert_eq!(
             parents_of(&part.items, ["a", "b", "c", "d", "e"]),
@@ -220,14 +193,7 @@ mod tests {
         }
         assert_eq!(
             parents_of(&part.items, ["p/1", "p/2", "p/3", "p/4", "p/5", "named"]),
-            [
-                Some("named"),
-                Some("named"),
-                Some("named"),
-                Some("rule"),
-                Some("p"),
-                None
-            ]
+            [Some("named"), Some("named"), Some("named"), Some("rule"), Some("p"), None]
         );
     }
 

@@ -134,10 +134,8 @@ impl Recorder {
             return writer_queue;
         }
         let new_queue = Arc::new(start_writer_queue(&self.0.options, None));
-        let replaced_queue = self
-            .0
-            .writer_queue
-            .compare_and_swap(&writer_queue, Arc::clone(&new_queue));
+        let replaced_queue =
+            self.0.writer_queue.compare_and_swap(&writer_queue, Arc::clone(&new_queue));
         if Arc::ptr_eq(&replaced_queue, &writer_queue) {
             // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
             std::mem::forget(writer_queue);
@@ -210,10 +208,7 @@ mod tests {
                 .count() as f64;
             let expected = 100_000.0 * sample;
             let deviation_max = 4.0 * (expected * (1.0 - sample)).sqrt();
-            assert!(
-                (sampled_count - expected).abs() <= deviation_max,
-                "{sample}: {sampled_count}"
-            );
+            assert!((sampled_count - expected).abs() <= deviation_max, "{sample}: {sampled_count}");
         }
     }
 

@@ -81,10 +81,7 @@ impl Request {
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
     ) -> RecordedReads {
-        let mut recorded_reads = RecordedReads {
-            first_read: 0,
-            read_count: 0,
-        };
+        let mut recorded_reads = RecordedReads { first_read: 0, read_count: 0 };
         self.update_state(|state| {
             state.begin_call(Instant::now());
             recorded_reads.first_read = state.record.reads.len();
@@ -108,11 +105,7 @@ impl Request {
     pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, value_bytes: usize) {
         if index < recorded_reads.read_count {
             self.update_state(|state| {
-                if let Some(read) = state
-                    .record
-                    .reads
-                    .get_mut(recorded_reads.first_read + index)
-                {
+                if let Some(read) = state.record.reads.get_mut(recorded_reads.first_read + index) {
                     read.value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX);
                 }
             });
@@ -142,10 +135,7 @@ impl RequestRecord for Request {
         keys: &mut dyn Iterator<Item = Cow<'_, [u8]>>,
         parent: Option<&[u8]>,
     ) -> Range<usize> {
-        let parent = parent.map(|key| Parent {
-            key,
-            is_named: true,
-        });
+        let parent = parent.map(|key| Parent { key, is_named: true });
         let recorded_reads = self.begin_read(keys.map(|key| (key, parent)));
         recorded_reads.first_read..recorded_reads.first_read + recorded_reads.read_count
     }
@@ -155,10 +145,7 @@ impl RequestRecord for Request {
     }
 
     fn set_size(&self, read_index: usize, value_bytes: usize) {
-        let recorded_reads = RecordedReads {
-            first_read: read_index,
-            read_count: 1,
-        };
+        let recorded_reads = RecordedReads { first_read: read_index, read_count: 1 };
         self.set_size(recorded_reads, 0, value_bytes);
     }
 
@@ -180,9 +167,7 @@ impl SharedRequest {
         if state.pending_calls > 0 {
             state.time_in_calls += now.duration_since(state.calls_pending_since);
         }
-        let base_time = now
-            .duration_since(state.started_at)
-            .saturating_sub(state.time_in_calls);
+        let base_time = now.duration_since(state.started_at).saturating_sub(state.time_in_calls);
         state.record.base_us = u32::try_from(base_time.as_micros()).unwrap_or(u32::MAX);
         if state.record.is_too_large {
             self.writer_queue.count_dropped();

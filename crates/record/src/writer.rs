@@ -35,10 +35,7 @@ pub(crate) fn start_writer(
         };
         writer.run(&messages);
     };
-    std::thread::Builder::new()
-        .name("glasscache-log".to_owned())
-        .spawn(run)
-        .map(|_| ())
+    std::thread::Builder::new().name("glasscache-log".to_owned()).spawn(run).map(|_| ())
 }
 
 struct Writer {
@@ -80,13 +77,11 @@ impl Writer {
 
     fn add(&mut self, request: &FinishedRequest) {
         if self.state.has_failed.load(Relaxed) {
-            self.state
-                .count_submitted_as_dropped(1, request.footprint_bytes());
+            self.state.count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         }
         let Some(instance) = self.open_folder() else {
-            self.state
-                .count_submitted_as_dropped(1, request.footprint_bytes());
+            self.state.count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         };
         if self.part.len() == 0 {
@@ -122,16 +117,13 @@ impl Writer {
         let dropped = self.state.dropped.load(Relaxed);
         match log_folder.write(part.into_log(), writes, dropped, &self.options) {
             Ok(written_bytes) => {
-                self.state
-                    .unwritten_bytes
-                    .fetch_sub(footprint_bytes, Relaxed);
+                self.state.unwritten_bytes.fetch_sub(footprint_bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
                 self.state.written_bytes.fetch_add(written_bytes, Relaxed);
             }
             Err(error) => {
                 self.fail(&error);
-                self.state
-                    .count_submitted_as_dropped(request_count as u64, footprint_bytes);
+                self.state.count_submitted_as_dropped(request_count as u64, footprint_bytes);
             }
         }
     }
@@ -169,13 +161,7 @@ impl LogFolder {
                 _ => {}
             }
         }
-        Ok(Self {
-            path,
-            instance,
-            next_part,
-            reported_dropped: 0,
-            _lock: lock,
-        })
+        Ok(Self { path, instance, next_part, reported_dropped: 0, _lock: lock })
     }
 
     /// Writes a part, its items first: a reader takes requests only together with their items.
@@ -192,10 +178,7 @@ impl LogFolder {
         self.next_part += 1;
         let extension = options.format.extension();
         let part_path = |stem: &str| {
-            self.path.join(format!(
-                "{stem}-{}-{part_number:06}.{extension}",
-                self.instance
-            ))
+            self.path.join(format!("{stem}-{}-{part_number:06}.{extension}", self.instance))
         };
         let (items_file, requests_file) = (
             TemporaryFile::create(part_path("items"))?,
@@ -288,11 +271,7 @@ impl TemporaryFile {
         let mut temporary_path = path.clone().into_os_string();
         temporary_path.push(TEMPORARY_SUFFIX);
         let temporary_path = PathBuf::from(temporary_path);
-        Ok(Self {
-            file: File::create(&temporary_path)?,
-            temporary_path,
-            path,
-        })
+        Ok(Self { file: File::create(&temporary_path)?, temporary_path, path })
     }
 
     /// Gives it its name and returns its length in bytes.

@@ -46,15 +46,8 @@ impl WriterQueue {
     /// A queue, and the receiver of what is submitted.
     pub(crate) fn new(memory_limit_bytes: usize) -> (Self, Receiver<WriterMessage>) {
         let (sender, messages) = channel();
-        let state = Arc::new(WriterState {
-            memory_limit_bytes,
-            ..WriterState::default()
-        });
-        let writer_queue = Self {
-            process_id: std::process::id(),
-            sender,
-            state,
-        };
+        let state = Arc::new(WriterState { memory_limit_bytes, ..WriterState::default() });
+        let writer_queue = Self { process_id: std::process::id(), sender, state };
         (writer_queue, messages)
     }
 
@@ -71,19 +64,13 @@ impl WriterQueue {
     /// Hands a finished request to the writer, or drops it if the memory is full.
     pub(crate) fn submit(&self, request: FinishedRequest) {
         let footprint_bytes = request.footprint_bytes();
-        let bytes_before = self
-            .state
-            .unwritten_bytes
-            .fetch_add(footprint_bytes, Relaxed);
+        let bytes_before = self.state.unwritten_bytes.fetch_add(footprint_bytes, Relaxed);
         // Counted before it is sent: the writer subtracts what it cannot write.
         self.state.recorded.fetch_add(1, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)
             && bytes_before + footprint_bytes <= self.state.memory_limit_bytes
             && !self.was_forked()
-            && self
-                .sender
-                .send(WriterMessage::Request(Box::new(request)))
-                .is_ok();
+            && self.sender.send(WriterMessage::Request(Box::new(request))).is_ok();
         if !is_accepted {
             self.state.count_submitted_as_dropped(1, footprint_bytes);
         }

@@ -24,11 +24,7 @@ fn close_recorder(recorder: &Recorder) {
 
 fn keys_of_request(log: &RequestLog, request_index: usize) -> Vec<&str> {
     let key = |&item: &u32| log.items.keys[item as usize].as_str();
-    log.requests
-        .items_of(request_index)
-        .iter()
-        .map(key)
-        .collect()
+    log.requests.items_of(request_index).iter().map(key).collect()
 }
 
 /// Records a request that reads the keys one after the other; values have as many bytes as the key.
@@ -53,10 +49,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         let request = recorder.begin_request().unwrap();
         request.set_page(b"course:1/lesson:2");
         request.set_route("lesson");
-        let parent = Parent {
-            key: b"a",
-            is_named: true,
-        };
+        let parent = Parent { key: b"a", is_named: true };
         let recorded_reads = request.begin_read([(b"a", None), (b"b", Some(parent))]);
         request.set_size(recorded_reads, 1, 77);
         request.set_size(recorded_reads, 2, 78);
@@ -105,11 +98,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.finish();
     let total_time = started_at.elapsed();
     close_recorder(&recorder);
-    let base_us = read_folder(folder.path())
-        .unwrap()
-        .log
-        .requests
-        .base_times_us[0];
+    let base_us = read_folder(folder.path()).unwrap().log.requests.base_times_us[0];
     let base_time = Duration::from_micros(base_us.into());
     assert!(
         base_time >= Duration::from_millis(20) && base_time + time_in_calls_min <= total_time,
@@ -161,10 +150,8 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
 #[test]
 fn recorders_of_one_folder_have_instances_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
-    let (first_recorder, second_recorder) = (
-        new_recorder(folder.path(), |_| {}),
-        new_recorder(folder.path(), |_| {}),
-    );
+    let (first_recorder, second_recorder) =
+        (new_recorder(folder.path(), |_| {}), new_recorder(folder.path(), |_| {}));
     // The instance is claimed with the first request that is written, so both must be alive then.
     record_reads(&first_recorder, &["a", "shared"]);
     record_reads(&second_recorder, &["shared", "b"]);
@@ -177,14 +164,8 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
     assert_eq!(log.requests.len(), 3);
     let mut instances = log.requests.instances.clone();
     instances.sort_unstable();
-    assert!(
-        instances == [0, 0, 1] || instances == [0, 0, 0],
-        "{instances:?}"
-    );
-    assert_eq!(
-        log.items.keys.iter().filter(|key| *key == "shared").count(),
-        1
-    );
+    assert!(instances == [0, 0, 1] || instances == [0, 0, 0], "{instances:?}");
+    assert_eq!(log.items.keys.iter().filter(|key| *key == "shared").count(), 1);
 }
 
 #[test]
@@ -193,10 +174,7 @@ fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
     for (key, parent_key) in [(b"a", b"b"), (b"b", b"a")] {
         let recorder = new_recorder(folder.path(), |_| {});
         let request = recorder.begin_request().unwrap();
-        let parent = Parent {
-            key: parent_key,
-            is_named: true,
-        };
+        let parent = Parent { key: parent_key, is_named: true };
         request.begin_read([(key, Some(parent))]);
         request.end_call();
         request.finish();
@@ -221,10 +199,7 @@ fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let warning = recorder.take_warning().unwrap();
-    assert!(
-        warning.contains("stopped") && warning.contains("file"),
-        "{warning}"
-    );
+    assert!(warning.contains("stopped") && warning.contains("file"), "{warning}");
     assert_eq!(recorder.take_warning(), None);
     // What was submitted before it stopped is counted as dropped by its thread.
     close_recorder(&recorder);
@@ -300,9 +275,7 @@ fn parts_in_the_folder_of_a_single_log_are_named_as_left_out() {
     }
     let folder_log = read_folder(folder.path()).unwrap();
     assert_eq!(folder_log.log.requests.len(), 1);
-    let [left_out] = &folder_log.left_out[..] else {
-        panic!("{:?}", folder_log.left_out)
-    };
+    let [left_out] = &folder_log.left_out[..] else { panic!("{:?}", folder_log.left_out) };
     assert_eq!(left_out.name, "requests-0-000000.parquet");
     assert!(left_out.reason.contains("requests.parquet is read instead"));
 }
@@ -311,12 +284,7 @@ fn parts_in_the_folder_of_a_single_log_are_named_as_left_out() {
 fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = read_folder(&folder.path().join("absent")).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("does not exist; a request log is a folder"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("does not exist; a request log is a folder"), "{error}");
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(error.contains("has no requests.parquet"), "{error}");
     let recorder = new_recorder(folder.path(), |options| {
@@ -355,21 +323,13 @@ fn log_with_a_truncated_part(
         FileFormat::JsonLines => "jsonl",
     };
     let file_name = format!("{stem}-0-000001.{extension}");
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(folder.path().join(file_name))
-        .unwrap();
-    file.set_len(file_bytes_max.min(file.metadata().unwrap().len() - 1))
-        .unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(file_name)).unwrap();
+    file.set_len(file_bytes_max.min(file.metadata().unwrap().len() - 1)).unwrap();
     folder
 }
 
 fn part_messages(folder_log: &FolderLog) -> Vec<String> {
-    folder_log
-        .left_out
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    folder_log.left_out.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -384,11 +344,7 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
     ] {
         let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, file_bytes_max);
         let folder_log = read_folder(folder.path()).unwrap();
-        assert_eq!(
-            folder_log.log.items.keys,
-            ["a", "c"],
-            "{stem} {file_bytes_max}"
-        );
+        assert_eq!(folder_log.log.items.keys, ["a", "c"], "{stem} {file_bytes_max}");
         assert_eq!(folder_log.log.requests.len(), 2);
         let requests_path = folder.path().join("requests-0-000001.parquet");
         let requests_bytes = requests_path.metadata().unwrap().len();
@@ -396,11 +352,7 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
             "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
              Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
-        assert_eq!(
-            part_messages(&folder_log),
-            [expected],
-            "{stem} {file_bytes_max}"
-        );
+        assert_eq!(part_messages(&folder_log), [expected], "{stem} {file_bytes_max}");
     }
 }
 
@@ -421,12 +373,8 @@ fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
 fn a_log_without_a_complete_part_is_an_error_with_the_reason_and_so_is_a_part_of_another_kind() {
     let folder = log_with_a_truncated_part(FileFormat::Parquet, "requests", 50);
     for number in [0, 2] {
-        std::fs::remove_file(
-            folder
-                .path()
-                .join(format!("requests-0-{number:06}.parquet")),
-        )
-        .unwrap();
+        std::fs::remove_file(folder.path().join(format!("requests-0-{number:06}.parquet")))
+            .unwrap();
     }
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(

@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use glasscache_server::{Config, Error, Listen, start};
 
 fn main() -> Result<(), Error> {
-    let mut numbers = std::env::args()
-        .skip(1)
-        .map_while(|argument| argument.parse::<u32>().ok());
+    let mut numbers = std::env::args().skip(1).map_while(|argument| argument.parse::<u32>().ok());
     let port = numbers.next().unwrap_or(11311) as u16;
     let workers = numbers.next().unwrap_or(2) as usize;
     let megabytes = u64::from(numbers.next().unwrap_or(64));

@@ -9,10 +9,7 @@ use std::any::Any;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a full pipe on stderr may delay the end of the process.
-const STDERR_WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const STDERR_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Ends the process with `exit_code` after one line on stderr that gives the reason.
 pub(crate) fn end_process(exit_code: i32, reason: &str) -> ! {

@@ -117,10 +117,7 @@ impl InMemoryWorker {
         let system_error = |error: rustix::io::Errno| Error::System(error.into());
         let counters_and_wakers = (0..workers)
             .map(|_| {
-                Ok((
-                    Arc::new(counters_for(&slab_classes)),
-                    Waker::new().map_err(system_error)?,
-                ))
+                Ok((Arc::new(counters_for(&slab_classes)), Waker::new().map_err(system_error)?))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let shared = Arc::new(Shared::new(SharedParts {
@@ -137,25 +134,20 @@ impl InMemoryWorker {
             log: Log::default(),
             store: Arc::clone(&store),
         }));
-        let group = counters_and_wakers
-            .into_iter()
-            .map(|(counters, waker)| InMemoryWorker {
-                shared: Arc::clone(&shared),
-                store_worker: store.worker(),
-                counters,
-                waker,
-                connection_count: 0,
-            });
+        let group = counters_and_wakers.into_iter().map(|(counters, waker)| InMemoryWorker {
+            shared: Arc::clone(&shared),
+            store_worker: store.worker(),
+            counters,
+            waker,
+            connection_count: 0,
+        });
         Ok(group.collect())
     }
 
     /// A connection that was just accepted.
     pub fn connect(&mut self) -> InMemoryConnection {
         self.connection_count += 1;
-        let id = ConnectionId {
-            descriptor: 0,
-            serial: self.connection_count,
-        };
+        let id = ConnectionId { descriptor: 0, serial: self.connection_count };
         InMemoryConnection {
             info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
             session: Session::new(self.shared.logins.are_required(), false),
@@ -214,9 +206,7 @@ impl InMemoryWorker {
             may_refuse: &may_refuse,
         };
         let mut out = Output::new(Vec::new());
-        let progress = connection
-            .session
-            .run(&connection.pending_input, &context, &mut out);
+        let progress = connection.session.run(&connection.pending_input, &context, &mut out);
         collect_replies(&out, replies);
         drop(out);
         connection.pending_input.drain(..progress.used_bytes);
@@ -263,9 +253,7 @@ impl InMemorySession {
     /// When the store has no memory.
     pub fn new(config: Config) -> Result<InMemorySession, Error> {
         let mut group = Self::group(config, 1)?;
-        group
-            .pop()
-            .ok_or(Error::System(std::io::ErrorKind::Other.into()))
+        group.pop().ok_or(Error::System(std::io::ErrorKind::Other.into()))
     }
 
     /// A fresh server with this many connections, to be fed in any order.
@@ -298,13 +286,9 @@ impl InMemorySession {
 }
 
 fn counters_for(slab_classes: &SlabClassTable) -> Counters {
-    let by_class = (0..=slab_classes.chunk_sizes().len())
-        .map(|_| ClassCounters::default())
-        .collect();
-    Counters {
-        by_class,
-        ..Counters::default()
-    }
+    let by_class =
+        (0..=slab_classes.chunk_sizes().len()).map(|_| ClassCounters::default()).collect();
+    Counters { by_class, ..Counters::default() }
 }
 
 fn append_dump(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
@@ -320,9 +304,9 @@ fn collect_replies(out: &Output<'_>, replies: &mut Vec<u8>) {
     for part in out.parts() {
         match part {
             OutputPart::Bytes(bytes) => replies.extend_from_slice(bytes),
-            OutputPart::Value(item) => item
-                .pieces()
-                .for_each(|piece| replies.extend_from_slice(piece)),
+            OutputPart::Value(item) => {
+                item.pieces().for_each(|piece| replies.extend_from_slice(piece))
+            }
         }
     }
 }

@@ -49,18 +49,9 @@ impl PreparedServer {
 }
 
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
-    let PreparedServer {
-        parts,
-        bound_sockets,
-        memory_file,
-        prepared_store,
-        inheritance,
-    } = prepared;
-    let PreparedStore {
-        store,
-        clock,
-        recovery_message,
-    } = prepared_store;
+    let PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance } =
+        prepared;
+    let PreparedStore { store, clock, recovery_message } = prepared_store;
     let (shared, log_receiver, login_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
     // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
     // over.
@@ -86,18 +77,10 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         .as_ref()
         .and_then(|file| make_handover_thread(&shared, &bound_sockets, file, control_socket));
     let threads = &mut running_server.threads;
-    let wakers = shared
-        .counters_and_wakers
-        .iter()
-        .map(|(_, waker)| waker.clone());
+    let wakers = shared.counters_and_wakers.iter().map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
     for worker_index in 0..shared.counters_and_wakers.len() {
-        start_worker(
-            threads,
-            &shared,
-            worker_index,
-            accept_queues.queue_of_worker(worker_index),
-        )?;
+        start_worker(threads, &shared, worker_index, accept_queues.queue_of_worker(worker_index))?;
     }
     let handshake_queue = Arc::new(HandshakeQueue::new().map_err(system_error)?);
     start_handshakes(threads, &shared, &handshake_queue, &accept_queues)?;
@@ -129,11 +112,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
 }
 
 /// The state of the threads, and what the threads of the log and of the logins receive.
-type SharedAndReceivers = (
-    Arc<Shared>,
-    Option<LogReceiver>,
-    mpsc::Receiver<LoginMessage>,
-);
+type SharedAndReceivers = (Arc<Shared>, Option<LogReceiver>, mpsc::Receiver<LoginMessage>);
 
 fn make_shared(
     parts: PreparedParts,
@@ -141,20 +120,11 @@ fn make_shared(
     store: Arc<Store>,
     clock: Clock,
 ) -> Result<SharedAndReceivers, Error> {
-    let PreparedParts {
-        config,
-        slab_classes,
-        logins,
-        tls,
-    } = parts;
+    let PreparedParts { config, slab_classes, logins, tls } = parts;
     let new_counters = || {
-        let by_class = (0..=slab_classes.chunk_sizes().len())
-            .map(|_| ClassCounters::default())
-            .collect();
-        Arc::new(Counters {
-            by_class,
-            ..Counters::default()
-        })
+        let by_class =
+            (0..=slab_classes.chunk_sizes().len()).map(|_| ClassCounters::default()).collect();
+        Arc::new(Counters { by_class, ..Counters::default() })
     };
     let cluster = Cluster::new(config.cluster_file.as_deref())?;
     let counters_and_wakers = (0..config.workers)
@@ -166,10 +136,7 @@ fn make_shared(
     let (logins, login_receiver) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(SharedParts {
-        addresses: bound_sockets
-            .iter()
-            .map(BoundSocket::descriptor_and_address)
-            .collect(),
+        addresses: bound_sockets.iter().map(BoundSocket::descriptor_and_address).collect(),
         listener_waker: Waker::new().map_err(system_error)?,
         control_waker: Waker::new().map_err(system_error)?,
         clock,
@@ -192,17 +159,10 @@ fn adopt_connections(
     connections: Vec<InheritedConnection>,
 ) {
     for (serial, connection) in (1..).zip(connections) {
-        let InheritedConnection {
-            socket,
-            state,
-            info: inherited_info,
-        } = connection;
+        let InheritedConnection { socket, state, info: inherited_info } = connection;
         let peer_address = rustix::net::getpeername(&socket).ok().flatten();
         let peer_address = peer_address.and_then(|address| SocketAddr::try_from(address).ok());
-        let id = ConnectionId {
-            descriptor: socket.as_raw_fd(),
-            serial,
-        };
+        let id = ConnectionId { descriptor: socket.as_raw_fd(), serial };
         let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
         let mut info = ConnectionInfo::new(
             id,
@@ -256,12 +216,7 @@ fn start_worker(
     };
     let store_worker = shared.store.worker();
     let should_pin = shared.config.pin_workers;
-    let worker = Worker::new(
-        Arc::clone(shared),
-        store_worker,
-        counters_and_waker,
-        accept_queue,
-    );
+    let worker = Worker::new(Arc::clone(shared), store_worker, counters_and_waker, accept_queue);
     let worker = worker.map_err(system_error)?;
     threads.spawn_serving(format!("gc-worker-{worker_index}"), move || {
         if should_pin {
@@ -281,11 +236,8 @@ fn start_handshakes(
     if shared.tls.is_none() {
         return Ok(());
     }
-    let handshakes = Handshakes::new(
-        Arc::clone(shared),
-        Arc::clone(handshake_queue),
-        Arc::clone(accept_queues),
-    );
+    let handshakes =
+        Handshakes::new(Arc::clone(shared), Arc::clone(handshake_queue), Arc::clone(accept_queues));
     let handshakes = handshakes.map_err(system_error)?;
     threads.spawn_serving("gc-handshakes".to_owned(), move || handshakes.run())
 }
@@ -295,9 +247,8 @@ fn pin_to_core(worker_index: usize) {
     let Ok(allowed) = sched_getaffinity(None::<Pid>) else {
         return;
     };
-    let processors: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|processor| allowed.is_set(*processor))
-        .collect();
+    let processors: Vec<usize> =
+        (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
     if let Some(processor) = processors.get(worker_index % processors.len().max(1)) {
         let mut cpu_set = CpuSet::new();
         cpu_set.set(*processor);

@@ -9,12 +9,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
 mod failure;
@@ -54,7 +49,5 @@ pub use shared::config::{
 pub use shared::error::Error;
 pub use systemd::notify;
 
-const _: () = assert!(
-    glasscache_protocol::KEY_BYTES_MAX <= glasscache_store::KEY_BYTES_MAX,
-    "key limits"
-);
+const _: () =
+    assert!(glasscache_protocol::KEY_BYTES_MAX <= glasscache_store::KEY_BYTES_MAX, "key limits");

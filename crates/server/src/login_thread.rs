@@ -30,9 +30,7 @@ pub(crate) fn run(shared: &Shared, message_receiver: &Receiver<LoginMessage>) {
             Some((due_at, _)) => {
                 message_receiver.recv_timeout(due_at.saturating_duration_since(Instant::now()))
             }
-            None => message_receiver
-                .recv()
-                .map_err(|_| RecvTimeoutError::Disconnected),
+            None => message_receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
             Ok(LoginMessage::Attempt(attempt)) => {
@@ -49,10 +47,7 @@ pub(crate) fn run(shared: &Shared, message_receiver: &Receiver<LoginMessage>) {
             Ok(LoginMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        while failed_attempts
-            .front()
-            .is_some_and(|(due_at, _)| *due_at <= now)
-        {
+        while failed_attempts.front().is_some_and(|(due_at, _)| *due_at <= now) {
             if let Some((_, attempt)) = failed_attempts.pop_front() {
                 attempt.decide(false);
             }

@@ -65,13 +65,7 @@ pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
     let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
     let memory_file = memory_file.transpose()?;
     let prepared_store = make_store(config, &parts.slab_classes, memory_file.as_ref())?;
-    Ok(PreparedServer {
-        parts,
-        bound_sockets,
-        memory_file,
-        prepared_store,
-        inheritance: None,
-    })
+    Ok(PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance: None })
 }
 
 /// Checks settings and reads the files that they name.
@@ -80,12 +74,7 @@ pub(crate) fn prepare_parts(config: Config) -> Result<PreparedParts, Error> {
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
     let slab_classes = SlabClassTable::new(&config);
-    Ok(PreparedParts {
-        config,
-        slab_classes,
-        logins,
-        tls,
-    })
+    Ok(PreparedParts { config, slab_classes, logins, tls })
 }
 
 /// The settings of the store.
@@ -122,23 +111,16 @@ fn make_store(
 impl PreparedServer {
     /// The addresses on which the server will accept, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
-        self.bound_sockets
-            .iter()
-            .map(|bound| bound.descriptor_and_address().1)
-            .collect()
+        self.bound_sockets.iter().map(|bound| bound.descriptor_and_address().1).collect()
     }
 }
 
 fn check_config(config: &Config) -> Result<(), Error> {
     if config.workers == 0 {
-        return Err(Error::Setting(
-            "threads must be at least 1, not 0 (-t)".to_owned(),
-        ));
+        return Err(Error::Setting("threads must be at least 1, not 0 (-t)".to_owned()));
     }
     if config.connections_max == 0 {
-        return Err(Error::Setting(
-            "connections must be at least 1, not 0 (-c)".to_owned(),
-        ));
+        return Err(Error::Setting("connections must be at least 1, not 0 (-c)".to_owned()));
     }
     Ok(())
 }

@@ -62,10 +62,7 @@ pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error>
         return Err(Error::Setting(reason.to_owned()));
     }
     let parts = prepare_parts(config)?;
-    Ok(PreparedReplacement {
-        parts,
-        cancellation: Cancellation::default(),
-    })
+    Ok(PreparedReplacement { parts, cancellation: Cancellation::default() })
 }
 
 impl PreparedReplacement {
@@ -84,10 +81,7 @@ impl PreparedReplacement {
     }
 
     fn connect_to_server(self) -> Result<ConnectedReplacement, Error> {
-        let PreparedReplacement {
-            parts,
-            cancellation,
-        } = self;
+        let PreparedReplacement { parts, cancellation } = self;
         let path = parts.config.memory_file.clone().unwrap_or_default();
         let channel = Arc::new(open_channel(&path)?);
         cancellation.shut_down_when_cancelled(&channel);
@@ -156,12 +150,7 @@ impl ConnectedReplacement {
             bound_sockets,
             memory_file: Some(memory_file),
             prepared_store,
-            inheritance: Some(Inheritance {
-                channel,
-                cancellation,
-                control_socket,
-                connections,
-            }),
+            inheritance: Some(Inheritance { channel, cancellation, control_socket, connections }),
         })
     }
 }
@@ -172,11 +161,7 @@ fn replace_error_if_cancelled<T>(
     outcome: Result<T, Error>,
 ) -> Result<T, Error> {
     outcome.map_err(|error| {
-        if cancellation.is_cancelled() {
-            replacement_error("it was cancelled")
-        } else {
-            error
-        }
+        if cancellation.is_cancelled() { replacement_error("it was cancelled") } else { error }
     })
 }
 
@@ -187,9 +172,7 @@ pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> R
     }
     send(channel, FrameKind::Commit, &[])?;
     // Whether it has released everything is known only from its reply or its end.
-    let frame = channel
-        .receive_within(COMMIT_TIME_MAX)
-        .map_err(replacement_error)?;
+    let frame = channel.receive_within(COMMIT_TIME_MAX).map_err(replacement_error)?;
     match check_not_refused(frame)?.kind {
         FrameKind::Committed => Ok(()),
         _ => Err(malformed_frame_error()),
@@ -231,10 +214,7 @@ fn exchange_hello(
     let mut read_offer = || {
         Some(Offer {
             layout_version: fields.u64()?,
-            size: MemorySize {
-                memory_bytes: fields.u64()?,
-                segments: fields.u64()?,
-            },
+            size: MemorySize { memory_bytes: fields.u64()?, segments: fields.u64()? },
             required_login: fields.bool()?,
         })
     };
@@ -308,11 +288,7 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
 fn matches_address(listen: &Listen, address: &Address) -> bool {
     match (listen, address) {
         (
-            Listen::Tcp(configured)
-            | Listen::Tls {
-                address: configured,
-                ..
-            },
+            Listen::Tcp(configured) | Listen::Tls { address: configured, .. },
             Address::Tcp(address),
         ) => configured.ip() == address.ip() && [0, address.port()].contains(&configured.port()),
         (Listen::Unix { path, .. }, Address::Unix(bound_path)) => path == bound_path,
@@ -344,10 +320,8 @@ fn receive_connections_and_memory(
                 for socket in frame.descriptors {
                     let (state, mut info) = InheritedState::read(&mut fields, login_rules)
                         .ok_or_else(malformed_frame_error)?;
-                    let listener_index = adopted_listeners
-                        .get(info.listener_index)
-                        .copied()
-                        .flatten();
+                    let listener_index =
+                        adopted_listeners.get(info.listener_index).copied().flatten();
                     // Closed if its listener is gone or has TLS now, where no client is served without it.
                     let plain_listener = listener_index.filter(|&listener_index| {
                         let bound = bound_sockets.get(listener_index);
@@ -355,11 +329,7 @@ fn receive_connections_and_memory(
                     });
                     if let Some(listener_index) = plain_listener {
                         info.listener_index = listener_index;
-                        connections.push(InheritedConnection {
-                            socket,
-                            state,
-                            info,
-                        });
+                        connections.push(InheritedConnection { socket, state, info });
                     }
                 }
             }
@@ -435,21 +405,13 @@ impl ReplacementMemory {
                 let item_count = store.counters().items;
                 let recovery_message =
                     format!("{}: {item_count} items are taken over", path.display());
-                let prepared_store = PreparedStore {
-                    store,
-                    clock,
-                    recovery_message,
-                };
+                let prepared_store = PreparedStore { store, clock, recovery_message };
                 Ok((file, prepared_store))
             }
             ReplacementMemory::Empty(file, store, reason) => {
                 store.begin_uniques_at(memory_frame.uniques_end);
                 let recovery_message = format!("{} starts empty: {reason}", path.display());
-                let prepared_store = PreparedStore {
-                    store,
-                    clock,
-                    recovery_message,
-                };
+                let prepared_store = PreparedStore { store, clock, recovery_message };
                 Ok((file, prepared_store))
             }
         }

@@ -45,18 +45,12 @@ impl RestartableMemory {
 
     /// Keeps what a store needs beside its memory. False while there is a worker that could write.
     pub(crate) fn save(&mut self, store: &Store, now: Seconds) -> bool {
-        let stop_time = StopTime {
-            second: now,
-            unix_ms: 0,
-        };
+        let stop_time = StopTime { second: now, unix_ms: 0 };
         self.encoded_snapshot = store.snapshot(stop_time);
         self.encoded_snapshot.is_some()
     }
 
     fn mapped_file(&self) -> MappedFile<'_> {
-        MappedFile {
-            descriptor: self.file.as_fd(),
-            offset: 0,
-        }
+        MappedFile { descriptor: self.file.as_fd(), offset: 0 }
     }
 }

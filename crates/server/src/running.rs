@@ -35,20 +35,14 @@ impl RunningServer {
             && let Err(error) = file.rename_over(path)
         {
             let path = path.display();
-            log.queue_line(format!(
-                "glasscache: memory file {path}: cannot be renamed: {error}"
-            ));
+            log.queue_line(format!("glasscache: memory file {path}: cannot be renamed: {error}"));
         }
         self.memory_file = Some(file);
     }
 
     /// The addresses on which the server listens, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
-        self.shared
-            .addresses
-            .iter()
-            .map(|(_, address)| address.clone())
-            .collect()
+        self.shared.addresses.iter().map(|(_, address)| address.clone()).collect()
     }
 
     /// The kernel's ids of the server's threads, workers first, for reading their CPU time.

@@ -24,19 +24,13 @@ impl ServerControl {
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let message = self.0.cluster.reload();
-        self.0
-            .log
-            .queue_line(format!("glasscache: SIGHUP: {message}"));
+        self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
         if let Some(message) = self.0.logins.reload() {
-            self.0
-                .log
-                .queue_line(format!("glasscache: SIGHUP: {message}"));
+            self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
         }
         if let Some(tls) = &self.0.tls {
             let (Ok(message) | Err(message)) = tls.reload(self.0.clock.now().0);
-            self.0
-                .log
-                .queue_line(format!("glasscache: SIGHUP: {message}"));
+            self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
         }
     }
 }

@@ -14,10 +14,7 @@ fn the_page_of_statistics_matches_the_tables() {
          for the slab classes that the items would have there; `stats settings` lists the settings, \
          `stats conns` the connections.\n\n## stats\n\nThe names and the order are memcached's.\n\n",
     );
-    for (title, rows) in [
-        ("", GENERAL_ROWS),
-        ("## stats glasscache\n\n", GLASSCACHE_ROWS),
-    ] {
+    for (title, rows) in [("", GENERAL_ROWS), ("## stats glasscache\n\n", GLASSCACHE_ROWS)] {
         page += title;
         page += "| name | meaning | unit |\n|---|---|---|\n";
         for row in rows {
@@ -30,16 +27,10 @@ fn the_page_of_statistics_matches_the_tables() {
         "Then `{ITERATIONS_BELOW_PREFIX}<n>` for powers of two: iterations of the event loops that took less than `n` \
          microseconds, and at least as long as the bound before."
     );
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/reference/statistics.md"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();
     }
     let page_on_disk = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        page_on_disk == page,
-        "{path} is out of date: make reference-pages"
-    );
+    assert!(page_on_disk == page, "{path} is out of date: make reference-pages");
 }

@@ -24,10 +24,7 @@ use crate::shared::memory_file::MemoryFile;
 /// How long a successor may take to prepare itself: it maps the memory page by page.
 const PREPARATION_TIME_MAX: Duration = Duration::from_mins(2);
 /// Time until the next attempt to accept a successor when this process may not have more descriptors.
-const ACCEPT_RETRY_DELAY: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const ACCEPT_RETRY_DELAY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How long one step of a handover may take while no request is served.
 const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -108,10 +105,7 @@ impl HandoverThread {
             }
         };
         match self.hand_over_on(channel) {
-            Ok(HandoverCost {
-                paused_for,
-                connections_closed_early,
-            }) => {
+            Ok(HandoverCost { paused_for, connections_closed_early }) => {
                 let paused_ms = paused_for.as_secs_f64() * 1000.0;
                 let early_closes = match connections_closed_early {
                     0 => String::new(),
@@ -184,10 +178,8 @@ impl HandoverThread {
                 return Err("it did not respond in time".to_owned());
             }
             let timeout = Timespec::try_from(time_left).ok();
-            let mut poll_fds = [
-                PollFd::new(channel, PollFlags::IN),
-                PollFd::new(waker, PollFlags::IN),
-            ];
+            let mut poll_fds =
+                [PollFd::new(channel, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
             let _ = poll(&mut poll_fds, timeout.as_ref());
             let [has_message, woken] = poll_fds.map(|poll_fd| !poll_fd.revents().is_empty());
             if has_message {
@@ -209,13 +201,7 @@ impl HandoverThread {
         offer.bool(self.shared.logins.are_required());
         let own_descriptors = [self.memory_descriptor.as_fd(), self.control_socket.as_fd()];
         let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
-        (
-            offer.0,
-            own_descriptors
-                .into_iter()
-                .chain(listening_sockets)
-                .collect(),
-        )
+        (offer.0, own_descriptors.into_iter().chain(listening_sockets).collect())
     }
 
     /// Pauses the server, sends the successor what it needs, and lets it own everything.
@@ -225,10 +211,7 @@ impl HandoverThread {
             return Err("the server is stopping".to_owned());
         }
         self.shared.wake_all();
-        phases.wait_for_workers(
-            self.shared.counters_and_wakers.len(),
-            HANDOVER_STEP_TIME_MAX,
-        )?;
+        phases.wait_for_workers(self.shared.counters_and_wakers.len(), HANDOVER_STEP_TIME_MAX)?;
         let stop_time = self.shared.clock.stop_time();
         let uncommitted_uploads = lock(&handover.uncommitted_uploads);
         let memory_handover = self.shared.store.hand_over(stop_time, &uncommitted_uploads);

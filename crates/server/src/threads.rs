@@ -98,10 +98,7 @@ impl Threads {
             .name("gc-watchdog".to_owned())
             .spawn(move || watchdog::run(&shared, &stop_receiver))
             .map_err(Error::System)?;
-        self.watchdog = Some(WatchdogThread {
-            stop_sender,
-            thread,
-        });
+        self.watchdog = Some(WatchdogThread { stop_sender, thread });
         Ok(())
     }
 
@@ -125,11 +122,7 @@ impl Threads {
             let _ = thread.join();
         }
         // The watchdog runs until the last worker has ended: a worker that hangs must not keep the process alive.
-        if let Some(WatchdogThread {
-            stop_sender,
-            thread,
-        }) = self.watchdog.take()
-        {
+        if let Some(WatchdogThread { stop_sender, thread }) = self.watchdog.take() {
             drop(stop_sender);
             let _ = thread.join();
         }

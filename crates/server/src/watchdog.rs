@@ -23,11 +23,8 @@ struct ObservedProgress {
 impl ObservedProgress {
     /// Records the count at this tick and returns for how many ticks it has not changed while working.
     fn record_tick(&mut self, count_now: Option<u64>) -> u32 {
-        self.stalled_ticks = if count_now.is_some() && count_now == self.count {
-            self.stalled_ticks + 1
-        } else {
-            0
-        };
+        self.stalled_ticks =
+            if count_now.is_some() && count_now == self.count { self.stalled_ticks + 1 } else { 0 };
         self.count = count_now;
         self.stalled_ticks
     }
@@ -38,10 +35,8 @@ pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
     let ticks_max = shared.config.watchdog_ticks;
     let mut observed = vec![ObservedProgress::default(); shared.counters_and_wakers.len()];
     while stop_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        for (index, (observed_progress, (counters, _))) in observed
-            .iter_mut()
-            .zip(&shared.counters_and_wakers)
-            .enumerate()
+        for (index, (observed_progress, (counters, _))) in
+            observed.iter_mut().zip(&shared.counters_and_wakers).enumerate()
         {
             if observed_progress.record_tick(counters.progress_counter.count_if_working())
                 >= ticks_max
@@ -66,11 +61,7 @@ mod tests {
     fn only_a_worker_that_works_without_progress_is_counted() {
         let (progress_counter, mut observed) =
             (ProgressCounter::default(), ObservedProgress::default());
-        assert_eq!(
-            observed.record_tick(progress_counter.count_if_working()),
-            0,
-            "not started"
-        );
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 0, "not started");
         progress_counter.begin_work();
         assert_eq!(
             observed.record_tick(progress_counter.count_if_working()),
@@ -95,11 +86,7 @@ mod tests {
         );
         progress_counter.begin_sleep();
         for _ in 0..10 {
-            assert_eq!(
-                observed.record_tick(progress_counter.count_if_working()),
-                0,
-                "asleep"
-            );
+            assert_eq!(observed.record_tick(progress_counter.count_if_working()), 0, "asleep");
         }
     }
 }

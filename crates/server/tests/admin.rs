@@ -22,10 +22,7 @@ const CPU_US_MAX: u64 = 5_000;
 /// Fails if an iteration since the last `stats reset` examined too much. Returns its CPU time in microseconds.
 fn check_longest_iteration(server: &RunningServer) -> u64 {
     let examined = read_stat(server, " glasscache", "iteration_examined_max");
-    assert!(
-        examined <= EXAMINED_MAX,
-        "{examined} examined in one iteration"
-    );
+    assert!(examined <= EXAMINED_MAX, "{examined} examined in one iteration");
     read_stat(server, " glasscache", "iteration_cpu_us_max")
 }
 
@@ -56,10 +53,7 @@ fn count_reply_lines(client: &mut TcpStream, command: &str, end: &str) -> usize 
     let mut count = 0;
     loop {
         line.clear();
-        assert!(
-            reader.read_line(&mut line).unwrap() > 0,
-            "closed in {command}"
-        );
+        assert!(reader.read_line(&mut line).unwrap() > 0, "closed in {command}");
         if line.trim_end() == end {
             return count;
         }
@@ -69,9 +63,7 @@ fn count_reply_lines(client: &mut TcpStream, command: &str, end: &str) -> usize 
 
 fn read_stat(server: &RunningServer, group: &str, name: &str) -> u64 {
     let mut client = connect(server);
-    client
-        .write_all(format!("stats{group}\r\n").as_bytes())
-        .unwrap();
+    client.write_all(format!("stats{group}\r\n").as_bytes()).unwrap();
     let mut value = None;
     for line in BufReader::new(client).lines() {
         let line = line.unwrap();
@@ -128,10 +120,7 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
     .unwrap();
     store_items(&server, item_count);
     let stored_items = read_stat(&server, "", "curr_items") as usize;
-    assert!(
-        stored_items >= item_count * 9 / 10,
-        "{stored_items} of {item_count} items stored"
-    );
+    assert!(stored_items >= item_count * 9 / 10, "{stored_items} of {item_count} items stored");
     // The writers need the memory that sweeps free, which no worker may delay.
     let is_over = AtomicBool::new(false);
     let (mut longest_cpu_us, mut slowest_command) = (0, "");
@@ -140,16 +129,11 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || {
                 let mut client = connect(server);
-                client
-                    .set_read_timeout(Some(std::time::Duration::from_mins(10)))
-                    .unwrap();
+                client.set_read_timeout(Some(std::time::Duration::from_mins(10))).unwrap();
                 let mut number = 0u64;
                 while !is_over.load(Ordering::Relaxed) {
-                    let request = format!(
-                        "set w:{writer_index}:{} 0 0 900\r\n{:900}\r\n",
-                        number % 2000,
-                        ""
-                    );
+                    let request =
+                        format!("set w:{writer_index}:{} 0 0 900\r\n{:900}\r\n", number % 2000, "");
                     expect_reply(&mut client, request.as_bytes(), b"STORED\r\n");
                     number += 1;
                 }
@@ -158,9 +142,7 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
         let writers: Vec<_> = writers.collect();
         let over_guard = SetWhenDropped(&is_over);
         let mut client = connect(&server);
-        client
-            .set_read_timeout(Some(std::time::Duration::from_mins(10)))
-            .unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_mins(10))).unwrap();
         let mut refused_writes = 0;
         for (command, end, lines_min) in admin_commands(item_count) {
             expect_reply(&mut connect(&server), b"stats reset\r\n", b"RESET\r\n");
@@ -202,20 +184,13 @@ fn create_prefixes(client: &mut TcpStream, count: usize) {
 #[test]
 fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
     const PREFIXES: usize = 20_000;
-    let server = start(Config {
-        memory_bytes: 64 << 20,
-        detail_enabled: true,
-        ..config()
-    })
-    .unwrap();
+    let server =
+        start(Config { memory_bytes: 64 << 20, detail_enabled: true, ..config() }).unwrap();
     let buffers_before = read_stat(&server, " glasscache", "buffer_bytes");
     let mut client = connect(&server);
     create_prefixes(&mut client, PREFIXES);
     let table_bytes = read_stat(&server, " glasscache", "prefix_table_bytes");
-    assert!(
-        (900 << 10..=1 << 20).contains(&table_bytes),
-        "{table_bytes}"
-    );
+    assert!((900 << 10..=1 << 20).contains(&table_bytes), "{table_bytes}");
     assert!(read_stat(&server, " glasscache", "buffer_bytes") >= buffers_before + table_bytes);
     let listed_prefixes = count_reply_lines(&mut client, "stats detail dump\r\n", "END");
     let left_out = read_stat(&server, " glasscache", "prefix_table_left_out");
@@ -228,24 +203,14 @@ fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
 
 #[test]
 fn the_table_of_prefixes_is_sent_and_freed_in_slices() {
-    let server = start(Config {
-        memory_bytes: 2 << 30,
-        debug: true,
-        detail_enabled: true,
-        ..config()
-    })
-    .unwrap();
+    let server =
+        start(Config { memory_bytes: 2 << 30, debug: true, detail_enabled: true, ..config() })
+            .unwrap();
     let mut client = connect(&server);
     create_prefixes(&mut client, 65_536);
-    assert_eq!(
-        count_reply_lines(&mut client, "stats detail dump\r\n", "END"),
-        65_536
-    );
+    assert_eq!(count_reply_lines(&mut client, "stats detail dump\r\n", "END"), 65_536);
     expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
-    assert_eq!(
-        count_reply_lines(&mut client, "stats detail dump\r\n", "END"),
-        0
-    );
+    assert_eq!(count_reply_lines(&mut client, "stats detail dump\r\n", "END"), 0);
     check_longest_iteration(&server);
     assert_eq!(read_stat(&server, " glasscache", "prefix_table_bytes"), 0);
 }
@@ -276,24 +241,12 @@ fn stats_conns_names_every_connection_once_however_many_there_are() {
 
 #[test]
 fn binary_keys_cannot_forge_lines() {
-    let server = start(Config {
-        detail_enabled: true,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { detail_enabled: true, ..config() }).unwrap();
     let mut client = connect(&server);
     // base64 of "a\r\nEND\r\nSTAT evil:1"
-    expect_reply(
-        &mut client,
-        b"ms YQ0KRU5EDQpTVEFUIGV2aWw6MQ== 1 b\r\nx\r\n",
-        b"HD\r\n",
-    );
+    expect_reply(&mut client, b"ms YQ0KRU5EDQpTVEFUIGV2aWw6MQ== 1 b\r\nx\r\n", b"HD\r\n");
     expect_reply(&mut client, b"set plain:1 0 0 1\r\nx\r\n", b"STORED\r\n");
-    expect_reply(
-        &mut client,
-        b"stats cachedump 1 0\r\n",
-        b"ITEM plain:1 [1 b; 0 s]\r\nEND\r\n",
-    );
+    expect_reply(&mut client, b"stats cachedump 1 0\r\n", b"ITEM plain:1 [1 b; 0 s]\r\nEND\r\n");
     expect_reply(
         &mut client,
         b"stats detail dump\r\n",

@@ -7,12 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn new_session() -> InMemorySession {
-    InMemorySession::new(Config {
-        hash_seed: Some(7),
-        memory_bytes: 64 << 20,
-        ..Config::default()
-    })
-    .unwrap()
+    InMemorySession::new(Config { hash_seed: Some(7), memory_bytes: 64 << 20, ..Config::default() })
+        .unwrap()
 }
 
 fn opcode_and_opaque(opcode: u8, opaque: u32) -> OpcodeAndOpaque {
@@ -27,22 +23,14 @@ fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
         value_bytes: value.len() as u32,
         required_cas: 0,
     };
-    request::store(
-        &mut packet,
-        opcode_and_opaque(opcode, opaque),
-        key,
-        &parameters,
-    );
+    request::store(&mut packet, opcode_and_opaque(opcode, opaque), key, &parameters);
     packet.extend_from_slice(value);
     packet
 }
 
 fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
-    if matches!(
-        opcode,
-        opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH
-    ) {
+    if matches!(opcode, opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH) {
         request::touch(&mut packet, opcode_and_opaque(opcode, opaque), key, 100);
     } else {
         request::get(&mut packet, opcode_and_opaque(opcode, opaque), key);
@@ -63,12 +51,7 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
         let (head, head_bytes) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = head_bytes + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((
-            head.request.opcode,
-            head.request.opaque,
-            head.status,
-            end - head_bytes,
-        ));
+        responses.push((head.request.opcode, head.request.opaque, head.status, end - head_bytes));
         bytes = &bytes[end..];
     }
     responses
@@ -150,19 +133,10 @@ proptest! {
 fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
     let mut server = new_session();
     for key in [b"a", b"b", b"c"] {
-        server.feed(
-            &set_request(opcode::SETQ, 0, key, &vec![key[0]; 90_000]),
-            10,
-        );
+        server.feed(&set_request(opcode::SETQ, 0, key, &vec![key[0]; 90_000]), 10);
     }
-    let forms = [
-        opcode::GET,
-        opcode::GETKQ,
-        opcode::GAT,
-        opcode::GATKQ,
-        opcode::TOUCH,
-        opcode::GETK,
-    ];
+    let forms =
+        [opcode::GET, opcode::GETKQ, opcode::GAT, opcode::GATKQ, opcode::TOUCH, opcode::GETK];
     let mut stream = Vec::new();
     let mut expected = Vec::new();
     for number in 0..60u32 {
@@ -221,12 +195,8 @@ fn the_first_byte_decides_for_the_whole_connection() {
 #[test]
 fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
     let new_session_with = |protocol| {
-        InMemorySession::new(Config {
-            protocol,
-            memory_bytes: 8 << 20,
-            ..Config::default()
-        })
-        .unwrap()
+        InMemorySession::new(Config { protocol, memory_bytes: 8 << 20, ..Config::default() })
+            .unwrap()
     };
     for (protocol, first_byte, is_closed) in [
         (Protocols::Text, &b"\x80"[..], true),
@@ -246,10 +216,7 @@ fn a_value_that_is_too_large_passes_by_and_the_next_request_is_served() {
     for opcode in [opcode::SET, opcode::ADDQ] {
         let mut stream = set_request(opcode, 1, b"large", &vec![b'\x80'; (1 << 20) + 1]);
         stream.extend(header_only_request(opcode::NOOP, 2));
-        let expected = [
-            (opcode, 1, Status::TooLarge, 10),
-            (opcode::NOOP, 2, Status::Success, 0),
-        ];
+        let expected = [(opcode, 1, Status::TooLarge, 10), (opcode::NOOP, 2, Status::Success, 0)];
         assert_eq!(parse_responses(&server.feed(&stream, 10)), expected);
     }
 }

@@ -44,9 +44,7 @@ fn store_with_the_seed() -> std::sync::Arc<Store> {
 fn connect(server: &RunningServer) -> TcpStream {
     let stream = live_server::connect(server);
     stream.set_nodelay(true).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_mins(1)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     stream
 }
 
@@ -74,10 +72,8 @@ fn find_colliding_keys(key_count: usize) -> Vec<String> {
             })
         };
         let searches: Vec<_> = (0..threads).map(search).collect();
-        let mut keys: Vec<String> = searches
-            .into_iter()
-            .flat_map(|keys| keys.join().unwrap())
-            .collect();
+        let mut keys: Vec<String> =
+            searches.into_iter().flat_map(|keys| keys.join().unwrap()).collect();
         keys.truncate(key_count);
         keys
     })
@@ -117,10 +113,7 @@ fn measure_latencies(
             assert_eq!(reply, b"HD\r\n");
         } else {
             let reply = send(stream, format!("mg {key} v\r\n").as_bytes(), 9);
-            assert_eq!(
-                reply, b"VA 1\r\nw\r\n",
-                "a key that nobody attacks is missed"
-            );
+            assert_eq!(reply, b"VA 1\r\nw\r\n", "a key that nobody attacks is missed");
         }
         latencies_ns.push(started_at.elapsed().as_nanos() as u64);
     }
@@ -165,11 +158,7 @@ fn print_percentiles(label: &str, latencies_ns: &mut [u64]) {
 fn keys_of_one_bucket_delay_only_themselves() {
     let key_count: usize =
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(4000, |text| text.parse().unwrap());
-    let server = start(Config {
-        memory_bytes: 64 << 20,
-        ..live_server::config()
-    })
-    .unwrap();
+    let server = start(Config { memory_bytes: 64 << 20, ..live_server::config() }).unwrap();
     let store = store_with_the_seed();
     let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != ATTACKED_BUCKET;
     let measured_keys: Vec<String> = (0..)
@@ -178,9 +167,7 @@ fn keys_of_one_bucket_delay_only_themselves() {
         .take(MEASURED_KEYS)
         .collect();
     let colliding_keys = find_colliding_keys(key_count);
-    let ordinary_keys: Vec<String> = (0..key_count)
-        .map(|number| format!("o{number:x}"))
-        .collect();
+    let ordinary_keys: Vec<String> = (0..key_count).map(|number| format!("o{number:x}")).collect();
     let mut stream = connect(&server);
     for key in &measured_keys {
         let reply = send(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
@@ -195,9 +182,8 @@ fn keys_of_one_bucket_delay_only_themselves() {
     // Alternately, so that both see the same state of the machine.
     let (mut during_colliding, mut during_ordinary) = (Vec::new(), Vec::new());
     let keys_per_round = key_count.div_ceil(8);
-    for (round_colliding_keys, round_ordinary_keys) in colliding_keys
-        .chunks(keys_per_round)
-        .zip(ordinary_keys.chunks(keys_per_round))
+    for (round_colliding_keys, round_ordinary_keys) in
+        colliding_keys.chunks(keys_per_round).zip(ordinary_keys.chunks(keys_per_round))
     {
         during_ordinary.extend(measure_latencies_during_commands(
             &server,
@@ -213,10 +199,7 @@ fn keys_of_one_bucket_delay_only_themselves() {
         ));
     }
     print_percentiles("with ordinary keys", &mut during_ordinary);
-    print_percentiles(
-        &format!("with {key_count} colliding keys"),
-        &mut during_colliding,
-    );
+    print_percentiles(&format!("with {key_count} colliding keys"), &mut during_colliding);
     for _ in 0..CONNECTIONS_AFTER {
         assert_eq!(send(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
     }

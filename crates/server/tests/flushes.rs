@@ -56,13 +56,8 @@ impl Connection {
     fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_mins(1)))
-            .unwrap();
-        Connection {
-            stream,
-            reply: Vec::new(),
-        }
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        Connection { stream, reply: Vec::new() }
     }
 
     /// Sends `request` and returns all of its replies.
@@ -115,10 +110,8 @@ fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> us
     for key in keys_of("stale") {
         batch += &format!("md {key} I T500\r\nmg {key} s t\r\n");
     }
-    let large_append = format!(
-        "append appended{thread_index} 0 0 100000\r\n{}\r\n",
-        "a".repeat(100_000)
-    );
+    let large_append =
+        format!("append appended{thread_index} 0 0 100000\r\n{}\r\n", "a".repeat(100_000));
     let value = "v".repeat(UPLOAD_BYTES);
     let mut rounds = 0;
     while !shared.must_stop.load(Ordering::Relaxed) {
@@ -208,13 +201,9 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let flush_count: usize =
         std::env::var("GLASSCACHE_TEST_FLUSHES").map_or(1000, |text| text.parse().unwrap());
     let external_address = std::env::var("GLASSCACHE_TEST_ADDRESS").ok();
-    let server = external_address.is_none().then(|| {
-        start(Config {
-            memory_bytes: 64 << 20,
-            ..live_server::config()
-        })
-        .unwrap()
-    });
+    let server = external_address
+        .is_none()
+        .then(|| start(Config { memory_bytes: 64 << 20, ..live_server::config() }).unwrap());
     let address = match (&server, external_address) {
         (Some(server), _) => match server.addresses().first() {
             Some(Address::Tcp(address)) => *address,
@@ -222,10 +211,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
         },
         (None, external_address) => external_address.unwrap().parse().unwrap(),
     };
-    let shared = Shared {
-        must_stop: AtomicBool::new(false),
-        uploaded: Default::default(),
-    };
+    let shared = Shared { must_stop: AtomicBool::new(false), uploaded: Default::default() };
     let mut connection = Connection::new(address);
     let (mut outlived_flushes, mut examples) = (0, Vec::new());
     let rounds: usize = std::thread::scope(|scope| {
@@ -239,11 +225,8 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
                 fill_memory(&mut connection, flush_index);
             }
             set_all_keys(&mut connection);
-            let last_uploads: Vec<u32> = shared
-                .uploaded
-                .iter()
-                .map(|number| number.load(Ordering::SeqCst))
-                .collect();
+            let last_uploads: Vec<u32> =
+                shared.uploaded.iter().map(|number| number.load(Ordering::SeqCst)).collect();
             let (request, replies) = FLUSHES[flush_index % 2];
             assert_eq!(connection.send(request), replies);
             let found_lines = lines_that_outlived_flush(&mut connection, &last_uploads);
@@ -251,10 +234,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
             examples.extend(found_lines.into_iter().take(10 - examples.len().min(10)));
         }
         drop(stop_guard);
-        changers
-            .into_iter()
-            .map(|changer| changer.join().unwrap())
-            .sum()
+        changers.into_iter().map(|changer| changer.join().unwrap()).sum()
     });
     let (evictions, uploads) = (read_stat(&mut connection, "evictions"), &shared.uploaded);
     eprintln!(

@@ -33,10 +33,7 @@ fn config_with_users(users: &str, protocol: Protocols) -> (TempDir, Config) {
         memory_bytes: 8 << 20,
         workers: 1,
         protocol,
-        users: Some(UsersFile {
-            path,
-            format: UsersFileFormat::AuthFile,
-        }),
+        users: Some(UsersFile { path, format: UsersFileFormat::AuthFile }),
         ..Config::default()
     };
     (folder, config)
@@ -75,11 +72,7 @@ fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn sasl_request(password: &[u8]) -> Vec<u8> {
-    request_packet(
-        opcode::SASL_AUTH,
-        b"PLAIN",
-        &[b"\0foo\0", password].concat(),
-    )
+    request_packet(opcode::SASL_AUTH, b"PLAIN", &[b"\0foo\0", password].concat())
 }
 
 fn response_statuses(mut bytes: &[u8]) -> Vec<Status> {
@@ -133,14 +126,12 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
     let mut right_connection = worker.connect();
     let reply = worker.feed(&mut right_connection, LOGIN, 2);
     assert_eq!(text_of(reply), "STORED\r\n");
-    for wrong_credentials in [
-        "foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar",
-    ] {
+    for wrong_credentials in
+        ["foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar"]
+    {
         let mut wrong_connection = worker.connect();
-        let login = format!(
-            "set a 0 0 {}\r\n{wrong_credentials}\r\nget a\r\n",
-            wrong_credentials.len()
-        );
+        let login =
+            format!("set a 0 0 {}\r\n{wrong_credentials}\r\nget a\r\n", wrong_credentials.len());
         let reply = worker.feed(&mut wrong_connection, login.as_bytes(), 2);
         assert_eq!(
             text_of(reply),
@@ -148,10 +139,7 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
             "{wrong_credentials:?}"
         );
     }
-    assert_eq!(
-        text_of(worker.feed(&mut right_connection, b"get a\r\n", 2)),
-        "END\r\n"
-    );
+    assert_eq!(text_of(worker.feed(&mut right_connection, b"get a\r\n", 2)), "END\r\n");
 }
 
 #[test]
@@ -160,10 +148,7 @@ fn commands_after_a_failed_login_are_not_run_and_those_after_a_right_one_are() {
     let following_commands = b"set x 0 0 1\r\n1\r\nget x\r\n";
     // Each line is refused by itself, because the login before it failed.
     let reply = text_of(session.feed(&[WRONG_LOGIN, b"get x\r\nflush_all\r\n"].concat(), 2));
-    assert_eq!(
-        reply,
-        format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}{UNAUTHENTICATED_REPLY}")
-    );
+    assert_eq!(reply, format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}{UNAUTHENTICATED_REPLY}"));
     let reply = text_of(session.feed(&[LOGIN, following_commands].concat(), 2));
     assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
 }
@@ -177,10 +162,8 @@ fn a_huge_login_is_bounded() {
     session.feed(&[b'x'; 512], 2);
     assert!(session.pending_bytes() <= 1100);
     let mut binary_session = in_memory_session();
-    let reply = binary_session.feed(
-        &request_packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29],
-        2,
-    );
+    let reply =
+        binary_session.feed(&request_packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29], 2);
     assert_eq!(response_statuses(&reply), [Status::AuthFailure]);
     assert!(binary_session.is_closed());
 }
@@ -227,17 +210,12 @@ fn a_failed_sasl_login_ends_an_earlier_login() {
     assert!(list.ends_with(b"PLAIN"));
     let version = session.feed(&request_packet(opcode::VERSION, b"", b""), 2);
     assert_eq!(response_statuses(&version), [Status::Success]);
-    let reply = session.feed(
-        &[sasl_request(b"wrong"), sasl_request(b"bar"), get.clone()].concat(),
-        2,
-    );
+    let reply =
+        session.feed(&[sasl_request(b"wrong"), sasl_request(b"bar"), get.clone()].concat(), 2);
     let expected = [Status::AuthFailure, Status::Success, Status::NotFound];
     assert_eq!(response_statuses(&reply), expected);
     let reply = session.feed(&[sasl_request(b"wrong"), get].concat(), 2);
-    assert_eq!(
-        response_statuses(&reply),
-        [Status::AuthFailure, Status::AuthFailure]
-    );
+    assert_eq!(response_statuses(&reply), [Status::AuthFailure, Status::AuthFailure]);
     assert!(session.is_closed());
 }
 
@@ -253,11 +231,7 @@ fn messages_of_sasl_are_checked_whole() {
     ] {
         let mut session = in_memory_session();
         let reply = session.feed(&request_packet(opcode::SASL_AUTH, mechanism, message), 2);
-        assert_eq!(
-            response_statuses(&reply),
-            [Status::AuthFailure],
-            "{message:?}"
-        );
+        assert_eq!(response_statuses(&reply), [Status::AuthFailure], "{message:?}");
     }
     let mut session = in_memory_session();
     let long_mechanism_request = request_packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
@@ -266,16 +240,10 @@ fn messages_of_sasl_are_checked_whole() {
         [Status::InvalidArguments]
     );
     let step_request = request_packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
-    assert_eq!(
-        response_statuses(&session.feed(&step_request, 2)),
-        [Status::AuthFailure]
-    );
+    assert_eq!(response_statuses(&session.feed(&step_request, 2)), [Status::AuthFailure]);
     let request_without_message = request_packet(opcode::SASL_AUTH, b"PLAIN", b"");
     let reply = session.feed(&[request_without_message, step_request].concat(), 2);
-    assert_eq!(
-        response_statuses(&reply),
-        [Status::AuthContinue, Status::Success]
-    );
+    assert_eq!(response_statuses(&reply), [Status::AuthContinue, Status::Success]);
 }
 
 proptest! {
@@ -304,14 +272,8 @@ struct RunningLoginServer {
 impl RunningLoginServer {
     fn start(users: &str, connections_max: u32) -> RunningLoginServer {
         let (folder, config) = config_with_users(users, Protocols::Any);
-        let server = start(Config {
-            connections_max,
-            ..config
-        });
-        RunningLoginServer {
-            folder,
-            server: server.unwrap(),
-        }
+        let server = start(Config { connections_max, ..config });
+        RunningLoginServer { folder, server: server.unwrap() }
     }
 
     fn connect(&self) -> TcpStream {
@@ -347,16 +309,10 @@ fn a_live_server_verifies_hashes_and_replies_in_order() {
     let login_server = RunningLoginServer::start(&format!("foo:bar\nhashed:{SHA_256_HASH}\n"), 100);
     let mut stream = login_server.connect();
     let login = b"set a 0 0 13\r\nhashed secret\r\nset k 0 0 1\r\n1\r\nget k\r\n";
-    stream
-        .write_all(&[b"get k\r\n", WRONG_LOGIN, login].concat())
-        .unwrap();
-    for expected in [
-        UNAUTHENTICATED_REPLY,
-        FAILED_REPLY,
-        "STORED\r\n",
-        "STORED\r\n",
-        "VALUE k 0 1\r\n",
-    ] {
+    stream.write_all(&[b"get k\r\n", WRONG_LOGIN, login].concat()).unwrap();
+    for expected in
+        [UNAUTHENTICATED_REPLY, FAILED_REPLY, "STORED\r\n", "STORED\r\n", "VALUE k 0 1\r\n"]
+    {
         assert_eq!(read_line(&mut stream), expected);
     }
 }
@@ -422,16 +378,10 @@ fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
     assert_eq!(read_line(&mut stream), FAILED_REPLY);
     stream.write_all(LOGIN).unwrap();
     assert_eq!(read_line(&mut stream), FAILED_REPLY);
-    stream
-        .write_all(b"set auth 0 0 18\r\nfoo other password\r\n")
-        .unwrap();
+    stream.write_all(b"set auth 0 0 18\r\nfoo other password\r\n").unwrap();
     assert_eq!(read_line(&mut stream), "STORED\r\n");
     earlier_connection.write_all(b"mn\r\n").unwrap();
-    assert_eq!(
-        read_line(&mut earlier_connection),
-        "MN\r\n",
-        "a login outlives its password"
-    );
+    assert_eq!(read_line(&mut earlier_connection), "MN\r\n", "a login outlives its password");
 }
 
 #[test]

@@ -28,14 +28,10 @@ fn connect_with_small_buffer(server: &RunningServer) -> TcpStream {
     let socket: OwnedFd =
         rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
-    let SocketAddr::V4(address) = address else {
-        panic!("no IPv4 port")
-    };
+    let SocketAddr::V4(address) = address else { panic!("no IPv4 port") };
     rustix::net::connect(&socket, &address).unwrap();
     let stream = TcpStream::from(socket);
-    stream
-        .set_read_timeout(Some(Duration::from_mins(1)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     stream
 }
 
@@ -115,10 +111,7 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
             );
         }
     }
-    assert!(
-        held_bytes <= BUDGET_BYTES + EXCESS_BYTES,
-        "{held_bytes} bytes are held"
-    );
+    assert!(held_bytes <= BUDGET_BYTES + EXCESS_BYTES, "{held_bytes} bytes are held");
     drop(readers);
     expect_reply(
         &mut healthy,
@@ -149,19 +142,14 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     let (first_part, second_part) = request.split_at(40_000);
     let send_first_part = |_| {
         let mut client = connect(&server);
-        client
-            .set_read_timeout(Some(Duration::from_mins(1)))
-            .unwrap();
+        client.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         client.write_all(first_part).unwrap();
         client
     };
     let half_senders: Vec<TcpStream> = (0..500).map(send_first_part).collect();
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     let held_bytes = read_server_counters(&server)["buffer_bytes"];
-    assert!(
-        held_bytes <= BUDGET_BYTES + EXCESS_BYTES,
-        "{held_bytes} bytes are held"
-    );
+    assert!(held_bytes <= BUDGET_BYTES + EXCESS_BYTES, "{held_bytes} bytes are held");
     // Another client's command of that size is served although the budget is used up, in one piece or in two.
     let mut healthy = send_first_part(0);
     expect_reply(&mut healthy, second_part, b"STORED\r\n");
@@ -173,11 +161,9 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
             && client.read_exact(&mut reply).is_ok()
             && &reply == b"STORED\r\n"
     };
-    let stored_count = half_senders
-        .into_iter()
-        .map(send_rest_and_read)
-        .filter(|is_stored| *is_stored)
-        .count() as u64;
+    let stored_count =
+        half_senders.into_iter().map(send_rest_and_read).filter(|is_stored| *is_stored).count()
+            as u64;
     let counters = read_server_counters(&server);
     assert!(
         stored_count + counters["stalled_connections_closed"] >= 500,
@@ -191,9 +177,7 @@ fn a_half_command_that_ends_while_memory_is_short_is_closed() {
     let first_part = &set_request("half", 60_000)[..40_000];
     let send_first_part = |_| {
         let mut client = connect(&server);
-        client
-            .set_read_timeout(Some(Duration::from_mins(1)))
-            .unwrap();
+        client.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         client.write_all(first_part).unwrap();
         client
     };
@@ -249,11 +233,7 @@ fn a_batch_is_cut_after_the_first_large_value() {
 
 #[test]
 fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
-    let server = start(Config {
-        workers: 1,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { workers: 1, ..config() }).unwrap();
     // Incomplete values of 1 MB use up the upload memory of 64 MiB; the next upload is parked.
     let send_first_part = |number: usize| {
         let mut client = connect(&server);

@@ -64,19 +64,13 @@ fn read_addresses(connection: &mut BufReader<TcpStream>) -> Vec<String> {
 fn the_header_names_the_client_and_requests_may_follow_at_once() {
     let server = start_server(&["127.0.0.0/8"], None);
     let mut connection = connect(&server);
-    send(
-        &mut connection,
-        &[HEADER, b"set a 0 0 1\r\n1\r\nget a\r\n"].concat(),
-    );
+    send(&mut connection, &[HEADER, b"set a 0 0 1\r\n1\r\nget a\r\n"].concat());
     assert_eq!(read_line(&mut connection), "STORED\r\n");
     for expected in ["VALUE a 0 1\r\n", "1\r\n", "END\r\n"] {
         assert_eq!(read_line(&mut connection), expected);
     }
     let all_addresses = read_addresses(&mut connection);
-    assert!(
-        all_addresses.contains(&"tcp:192.0.2.7:50007".to_owned()),
-        "{all_addresses:?}"
-    );
+    assert!(all_addresses.contains(&"tcp:192.0.2.7:50007".to_owned()), "{all_addresses:?}");
 }
 
 #[test]
@@ -99,10 +93,7 @@ fn a_binary_header_is_followed_by_either_protocol() {
     send(&mut text_connection, &[&header[..], b"mn\r\n"].concat());
     assert_eq!(read_line(&mut text_connection), "MN\r\n");
     let all_addresses = read_addresses(&mut text_connection);
-    assert!(
-        all_addresses.contains(&"tcp:192.0.2.9:1234".to_owned()),
-        "{all_addresses:?}"
-    );
+    assert!(all_addresses.contains(&"tcp:192.0.2.9:1234".to_owned()), "{all_addresses:?}");
     let mut binary_connection = connect(&server);
     let mut noop = vec![0x80, 0x0a];
     noop.resize(24, 0);
@@ -130,12 +121,7 @@ fn a_header_from_an_unlisted_address_is_an_error() {
     send(&mut connection, HEADER);
     assert_eq!(read_line(&mut connection), "ERROR\r\n");
     let all_addresses = read_addresses(&mut connection);
-    assert!(
-        all_addresses
-            .iter()
-            .all(|address| address.contains("127.0.0.1")),
-        "{all_addresses:?}"
-    );
+    assert!(all_addresses.iter().all(|address| address.contains("127.0.0.1")), "{all_addresses:?}");
 }
 
 #[test]
@@ -147,10 +133,7 @@ fn a_proxy_header_does_not_replace_a_login() {
     let server = start_server(&["127.0.0.1/32"], Some(UsersFile { path, format }));
     let mut connection = connect(&server);
     send(&mut connection, &[HEADER, b"get a\r\n"].concat());
-    assert_eq!(
-        read_line(&mut connection),
-        "CLIENT_ERROR unauthenticated\r\n"
-    );
+    assert_eq!(read_line(&mut connection), "CLIENT_ERROR unauthenticated\r\n");
     send(&mut connection, b"set auth 0 0 7\r\nfoo bar\r\nmn\r\n");
     assert_eq!(read_line(&mut connection), "STORED\r\n");
     assert_eq!(read_line(&mut connection), "MN\r\n");

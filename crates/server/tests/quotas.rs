@@ -11,9 +11,7 @@ use live_server::{config, connect, expect_reply};
 const LARGE_BYTES: usize = 1_000_000;
 
 fn large_value(seed: usize) -> Vec<u8> {
-    (0..LARGE_BYTES)
-        .map(|index| (index * 7 + seed) as u8)
-        .collect()
+    (0..LARGE_BYTES).map(|index| (index * 7 + seed) as u8).collect()
 }
 
 /// A storage command with a large value.
@@ -47,10 +45,7 @@ fn replies_after_large_values_keep_their_order() {
 
 #[test]
 fn a_megabyte_yields_to_others() {
-    let one_worker = Config {
-        workers: 1,
-        ..config()
-    };
+    let one_worker = Config { workers: 1, ..config() };
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
     expect_reply(&mut client, &set_request("a", 1), b"STORED\r\n");
@@ -68,10 +63,7 @@ fn a_megabyte_yields_to_others() {
 fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
     const KEYS: usize = 55;
     const VALUE_BYTES: usize = 20_000;
-    let one_worker = Config {
-        workers: 1,
-        ..config()
-    };
+    let one_worker = Config { workers: 1, ..config() };
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
     let value = "v".repeat(VALUE_BYTES);
@@ -106,18 +98,13 @@ fn read_yield_count(server: &RunningServer) -> u64 {
     client.write_all(b"stats\r\nquit\r\n").unwrap();
     let mut rows = String::new();
     client.read_to_string(&mut rows).unwrap();
-    let row = rows
-        .lines()
-        .find_map(|row| row.strip_prefix("STAT conn_yields "));
+    let row = rows.lines().find_map(|row| row.strip_prefix("STAT conn_yields "));
     row.unwrap().parse().unwrap()
 }
 
 #[test]
 fn large_and_small_requests_at_the_same_time_all_get_their_replies() {
-    let one_worker = Config {
-        workers: 1,
-        ..config()
-    };
+    let one_worker = Config { workers: 1, ..config() };
     let server = start(one_worker).unwrap();
     std::thread::scope(|scope| {
         for seed in 0..6 {

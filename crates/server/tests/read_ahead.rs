@@ -15,11 +15,7 @@ const CONNECTIONS: usize = 40;
 const PIECE_LENGTHS: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
 
 fn server_of_one_worker() -> RunningServer {
-    start(Config {
-        workers: 1,
-        ..config()
-    })
-    .unwrap()
+    start(Config { workers: 1, ..config() }).unwrap()
 }
 
 /// Commands on keys of its own: small and large values, many keys, errors.
@@ -29,17 +25,10 @@ fn commands_of(connection_number: usize) -> Vec<u8> {
     for round in 0..12 {
         let key = format!("c{connection_number}k{}", round % 5);
         let value_bytes = [10, 2000, 4080, 9000, 70_000, 200_000][(round + connection_number) % 6];
-        append(format!(
-            "set {key} {round} 0 {value_bytes}\r\n{}\r\n",
-            "v".repeat(value_bytes)
-        ));
-        let keys: Vec<String> = (0..round * 40)
-            .map(|number| format!("c{connection_number}k{}", number % 9))
-            .collect();
-        append(format!(
-            "get {key} {}\r\nmg {key} s f\r\nnonsense {key}\r\n",
-            keys.join(" ")
-        ));
+        append(format!("set {key} {round} 0 {value_bytes}\r\n{}\r\n", "v".repeat(value_bytes)));
+        let keys: Vec<String> =
+            (0..round * 40).map(|number| format!("c{connection_number}k{}", number % 9)).collect();
+        append(format!("get {key} {}\r\nmg {key} s f\r\nnonsense {key}\r\n", keys.join(" ")));
         append(format!(
             "delete c{connection_number}k{}\r\nappend {key} 0 0 2\r\n11\r\n",
             round % 3
@@ -49,10 +38,7 @@ fn commands_of(connection_number: usize) -> Vec<u8> {
 }
 
 fn replies_of_one_connection(stream: &[u8]) -> Vec<u8> {
-    let config = Config {
-        memory_bytes: 64 << 20,
-        ..config()
-    };
+    let config = Config { memory_bytes: 64 << 20, ..config() };
     InMemorySession::new(config).unwrap().feed(stream, 10)
 }
 

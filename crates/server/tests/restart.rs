@@ -2,11 +2,7 @@
 //!
 //! The same with processes, signals and kills is in the tests of the program (`crates/cli/tests/it/restart.rs`).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by a panic"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
 mod live_server;
@@ -76,11 +72,7 @@ fn has_key(server: &RunningServer) -> bool {
 fn folder_with_saved_item() -> Folder {
     let folder = Folder::new();
     let server = folder.start();
-    expect_reply(
-        &mut connect(&server),
-        b"set key 0 0 5\r\nvalue\r\n",
-        b"STORED\r\n",
-    );
+    expect_reply(&mut connect(&server), b"set key 0 0 5\r\nvalue\r\n", b"STORED\r\n");
     stop_and_save(server);
     folder
 }
@@ -98,11 +90,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     expect_reply(&mut stream, b"ms lease 1 T1000 F3\r\nx\r\n", b"HD\r\n");
     expect_reply(&mut stream, b"md lease I T30\r\n", b"HD\r\n");
     expect_reply(&mut stream, b"mg lease v\r\n", b"VA 1 X W\r\nx\r\n");
-    expect_reply(
-        &mut stream,
-        b"set gone 0 0 1\r\nx\r\ndelete gone\r\n",
-        b"STORED\r\nDELETED\r\n",
-    );
+    expect_reply(&mut stream, b"set gone 0 0 1\r\nx\r\ndelete gone\r\n", b"STORED\r\nDELETED\r\n");
     expect_reply(&mut stream, b"ms known 1 E77\r\nx\r\n", b"HD\r\n");
     expect_reply(
         &mut stream,
@@ -112,17 +100,9 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     stop_and_save(server);
     assert!(folder.snapshot_path().exists());
     let server = folder.start();
-    assert!(
-        !folder.snapshot_path().exists(),
-        "removed before the first request"
-    );
+    assert!(!folder.snapshot_path().exists(), "removed before the first request");
     let mut stream = connect(&server);
-    let value = [
-        b"VALUE large 7 700000\r\n",
-        &large_value[..],
-        b"\r\nEND\r\n",
-    ]
-    .concat();
+    let value = [b"VALUE large 7 700000\r\n", &large_value[..], b"\r\nEND\r\n"].concat();
     expect_reply(&mut stream, b"get large\r\n", &value);
     expect_reply(
         &mut stream,
@@ -130,11 +110,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
     );
     expect_reply(&mut stream, b"mg lease v f\r\n", b"VA 1 f3 Z X\r\nx\r\n");
-    expect_reply(
-        &mut stream,
-        b"gets known\r\n",
-        b"VALUE known 0 1 77\r\nx\r\nEND\r\n",
-    );
+    expect_reply(&mut stream, b"gets known\r\n", b"VALUE known 0 1 77\r\nx\r\nEND\r\n");
     let read_row = |name: &str| read_statistic(&server, "", name);
     // The flushed item counted until it was looked for.
     assert_eq!(read_row("curr_items"), "4");
@@ -144,19 +120,13 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     // And once more.
     stop_and_save(server);
     let server = folder.start();
-    expect_reply(
-        &mut connect(&server),
-        b"get plain\r\n",
-        b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
-    );
+    expect_reply(&mut connect(&server), b"get plain\r\n", b"VALUE plain 0 5\r\nvalue\r\nEND\r\n");
 }
 
 fn read_statistic(server: &RunningServer, group: &str, name: &str) -> String {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = connect(server);
-    stream
-        .write_all(format!("stats{group}\r\n").as_bytes())
-        .unwrap();
+    stream.write_all(format!("stats{group}\r\n").as_bytes()).unwrap();
     let row_start = format!("STAT {name} ");
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
     let mut lines = lines.take_while(|line| line != "END");
@@ -180,15 +150,8 @@ fn a_memory_file_serves_one_server_at_a_time() {
     let folder = Folder::new();
     let server = folder.start();
     let sentence = folder.start_refusal();
-    assert!(
-        sentence.contains("is in use by another server"),
-        "{sentence}"
-    );
-    expect_reply(
-        &mut connect(&server),
-        b"set key 0 0 5\r\nvalue\r\n",
-        b"STORED\r\n",
-    );
+    assert!(sentence.contains("is in use by another server"), "{sentence}");
+    expect_reply(&mut connect(&server), b"set key 0 0 5\r\nvalue\r\n", b"STORED\r\n");
     stop_and_save(server);
     assert!(has_key(&folder.start()));
 }
@@ -201,20 +164,14 @@ fn an_invalid_snapshot_fails_the_start() {
         let sentence = folder.start_refusal();
         let expected = "memory.meta: is not the snapshot of a glasscache server; remove it";
         assert!(sentence.contains(expected), "{sentence}");
-        assert!(
-            !folder.memory_file().exists(),
-            "a failed start leaves no file"
-        );
+        assert!(!folder.memory_file().exists(), "a failed start leaves no file");
         assert_eq!(fs::read(folder.snapshot_path()).unwrap(), foreign_content);
     }
     let folder = folder_with_saved_item();
     fs::remove_file(folder.snapshot_path()).unwrap();
     fs::create_dir(folder.snapshot_path()).unwrap();
     let sentence = folder.start_refusal();
-    assert!(
-        sentence.contains("memory.meta: cannot be read"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("memory.meta: cannot be read"), "{sentence}");
     assert!(folder.memory_file().exists());
 }
 
@@ -235,10 +192,7 @@ fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
         assert!(!folder.snapshot_path().exists());
     }
     let folder = folder_with_saved_item();
-    let other_config = Config {
-        memory_bytes: 9 << 20,
-        ..folder.config()
-    };
+    let other_config = Config { memory_bytes: 9 << 20, ..folder.config() };
     assert!(!has_key(&start(other_config).unwrap()));
     assert!(!has_key(&folder.start()));
 }
@@ -246,10 +200,7 @@ fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
 #[test]
 fn a_memory_that_was_changed_or_cut_starts_empty() {
     let folder = folder_with_saved_item();
-    let file = fs::File::options()
-        .write(true)
-        .open(folder.memory_file())
-        .unwrap();
+    let file = fs::File::options().write(true).open(folder.memory_file()).unwrap();
     // To the start of the memory.
     file.set_len(2 << 20).unwrap();
     assert!(!has_key(&folder.start()));
@@ -258,10 +209,7 @@ fn a_memory_that_was_changed_or_cut_starts_empty() {
     assert!(!has_key(&folder.start()));
     let folder = folder_with_saved_item();
     let mut memory = fs::read(folder.memory_file()).unwrap();
-    let value_offset = memory
-        .windows(8)
-        .position(|bytes| bytes == b"keyvalue")
-        .unwrap();
+    let value_offset = memory.windows(8).position(|bytes| bytes == b"keyvalue").unwrap();
     memory[value_offset] ^= 1;
     fs::write(folder.memory_file(), memory).unwrap();
     assert!(!has_key(&folder.start()));
@@ -271,10 +219,7 @@ fn a_memory_that_was_changed_or_cut_starts_empty() {
 fn another_number_of_workers_keeps_the_items() {
     let folder = folder_with_saved_item();
     for workers in [7, 1, 2] {
-        let config = Config {
-            workers,
-            ..folder.config()
-        };
+        let config = Config { workers, ..folder.config() };
         let server = start(config).unwrap();
         assert!(has_key(&server), "{workers} workers");
         stop_and_save(server);
@@ -284,16 +229,10 @@ fn another_number_of_workers_keeps_the_items() {
 #[test]
 fn a_file_with_something_else_is_refused_and_not_changed() {
     let folder = Folder::new();
-    for text in [
-        "x",
-        "the only copy of a letter, longer than the magic bytes",
-    ] {
+    for text in ["x", "the only copy of a letter, longer than the magic bytes"] {
         fs::write(folder.memory_file(), text).unwrap();
         let sentence = folder.start_refusal();
-        assert!(
-            sentence.contains("is not the memory of a glasscache server"),
-            "{sentence}"
-        );
+        assert!(sentence.contains("is not the memory of a glasscache server"), "{sentence}");
         assert_eq!(fs::read_to_string(folder.memory_file()).unwrap(), text);
     }
     fs::remove_file(folder.memory_file()).unwrap();
@@ -326,14 +265,9 @@ fn a_full_file_system_is_an_error_at_the_start() {
         memory_file: Some(memory_file.clone()),
         ..live_server::config()
     };
-    let Err(error) = start(config) else {
-        panic!("more than the file system holds")
-    };
+    let Err(error) = start(config) else { panic!("more than the file system holds") };
     let sentence = error.to_string();
-    assert!(
-        sentence.contains("cannot be allocated: No space left on device"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("cannot be allocated: No space left on device"), "{sentence}");
     assert!(!memory_file.exists(), "a failed start leaves no file");
 }
 

@@ -3,11 +3,7 @@
 use glasscache_server::{Config, InMemorySession};
 
 fn new_server() -> InMemorySession {
-    InMemorySession::new(Config {
-        hash_seed: Some(1),
-        ..Config::default()
-    })
-    .unwrap()
+    InMemorySession::new(Config { hash_seed: Some(1), ..Config::default() }).unwrap()
 }
 
 /// The reply of a fresh server to `request`, sent at once.
@@ -41,10 +37,7 @@ fn nothing_is_executed_after_an_invalid_value_length() {
     let request = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
     let replies = server.feed(request, 10);
     assert_eq!(String::from_utf8_lossy(&replies), error_reply.repeat(2));
-    assert_eq!(
-        reply_to(b"set a 0 0 99999999999\r\nhalf a line"),
-        error_reply
-    );
+    assert_eq!(reply_to(b"set a 0 0 99999999999\r\nhalf a line"), error_reply);
 }
 
 #[test]
@@ -55,10 +48,7 @@ fn a_value_over_the_limit_is_refused_swallowed_and_removes_the_old_one() {
     request.resize(request.len() + 2_000_000, b'x');
     request.extend_from_slice(b"\r\nget a\r\n");
     let replies = server.feed(&request, 10);
-    assert_eq!(
-        replies,
-        b"SERVER_ERROR object too large for cache\r\nEND\r\n"
-    );
+    assert_eq!(replies, b"SERVER_ERROR object too large for cache\r\nEND\r\n");
 }
 
 #[test]
@@ -99,10 +89,7 @@ fn eighty_thousand_keys_get_one_reply() {
         request.extend_from_slice(format!(" key{number:05}").as_bytes());
     }
     request.extend_from_slice(b"\r\nmn\r\n");
-    assert_eq!(
-        server.feed(&request, 10),
-        b"VALUE key00000 0 1\r\n1\r\nEND\r\nMN\r\n"
-    );
+    assert_eq!(server.feed(&request, 10), b"VALUE key00000 0 1\r\n1\r\nEND\r\nMN\r\n");
 }
 
 #[test]
@@ -110,10 +97,7 @@ fn a_bad_chunk_gets_an_error_and_with_noreply_closes() {
     let replies = reply_to(b"set a 0 0 3\r\nabcXYget a\r\n");
     assert_eq!(replies, "CLIENT_ERROR bad data chunk\r\nEND\r\n");
     let mut quiet = new_server();
-    assert_eq!(
-        quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10),
-        b""
-    );
+    assert_eq!(quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10), b"");
     assert!(quiet.is_closed());
 }
 
@@ -121,33 +105,19 @@ fn a_bad_chunk_gets_an_error_and_with_noreply_closes() {
 fn an_item_expires_at_the_second_that_the_caller_passes() {
     let mut server = new_server();
     server.feed(b"set a 0 5 1\r\n1\r\nset b 0 -1 1\r\n1\r\n", 10);
-    assert_eq!(
-        server.feed(b"get a b\r\n", 14),
-        b"VALUE a 0 1\r\n1\r\nEND\r\n"
-    );
+    assert_eq!(server.feed(b"get a b\r\n", 14), b"VALUE a 0 1\r\n1\r\nEND\r\n");
     assert_eq!(server.feed(b"get a b\r\n", 15), b"END\r\n");
 }
 
 #[test]
 fn no_exptime_wraps_into_the_past_or_to_never() {
     let mut server = new_server();
-    for exptime in [
-        "2147483647",
-        "2147483648",
-        "4294967296",
-        "9223372036854775807",
-    ] {
+    for exptime in ["2147483647", "2147483648", "4294967296", "9223372036854775807"] {
         let request = format!("set a 0 {exptime} 1\r\n1\r\n");
         assert_eq!(server.feed(request.as_bytes(), 10), b"STORED\r\n");
-        assert_eq!(
-            server.feed(b"get a\r\n", 10),
-            b"VALUE a 0 1\r\n1\r\nEND\r\n"
-        );
+        assert_eq!(server.feed(b"get a\r\n", 10), b"VALUE a 0 1\r\n1\r\nEND\r\n");
         let replies = server.feed(b"mg a t\r\n", 10);
-        assert!(
-            replies.starts_with(b"HD t") && !replies.starts_with(b"HD t-1"),
-            "{exptime}"
-        );
+        assert!(replies.starts_with(b"HD t") && !replies.starts_with(b"HD t-1"), "{exptime}");
     }
 }
 
@@ -166,14 +136,7 @@ fn http_closes_before_its_body_is_read() {
 
 #[test]
 fn a_large_value_gets_the_same_reply_as_a_small_one() {
-    for flags in [
-        "",
-        "E9 c k O7 s b",
-        "T60 F5 k b O1",
-        "MA N0 s k O2 b",
-        "ME b q",
-        "MS I C5 c b",
-    ] {
+    for flags in ["", "E9 c k O7 s b", "T60 F5 k b O1", "MA N0 s k O2 b", "ME b q", "MS I C5 c b"] {
         let mut replies = Vec::new();
         for value_bytes in [10_usize, 200_000] {
             let line = format!("ms aGVsbG8= {value_bytes} {flags}\r\n");
@@ -187,9 +150,6 @@ fn a_large_value_gets_the_same_reply_as_a_small_one() {
             }
         }
         assert!(replies[0].ends_with("MN\r\n"), "{flags}: {replies:?}");
-        assert!(
-            replies.iter().all(|reply| *reply == replies[0]),
-            "{flags}: {replies:?}"
-        );
+        assert!(replies.iter().all(|reply| *reply == replies[0]), "{flags}: {replies:?}");
     }
 }

@@ -15,11 +15,7 @@ fn a_value_is_stored_and_read() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     expect_reply(&mut client, b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n");
-    expect_reply(
-        &mut client,
-        b"get a b\r\n",
-        b"VALUE a 5 3\r\nabc\r\nEND\r\n",
-    );
+    expect_reply(&mut client, b"get a b\r\n", b"VALUE a 5 3\r\nabc\r\nEND\r\n");
     expect_reply(&mut client, b"delete a\r\n", b"DELETED\r\n");
     expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"EN\r\nMN\r\n");
 }
@@ -95,11 +91,7 @@ fn a_reader_that_pauses_is_waited_for_and_gets_everything() {
 
 #[test]
 fn a_connection_beyond_the_limit_is_refused_with_an_error() {
-    let server = start(Config {
-        connections_max: 2,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { connections_max: 2, ..config() }).unwrap();
     let (mut first, mut second) = (connect(&server), connect(&server));
     expect_reply(&mut first, b"version\r\n", b"VERSION ");
     expect_reply(&mut second, b"version\r\n", b"VERSION ");
@@ -163,15 +155,8 @@ fn stopping_completes_begun_requests() {
 #[test]
 fn a_unix_socket_serves_and_is_removed_at_the_end() {
     let path = std::env::temp_dir().join(format!("glasscache-test-{}", std::process::id()));
-    let listen = Listen::Unix {
-        path: path.clone(),
-        mode: 0o700,
-    };
-    let server = start(Config {
-        listeners: vec![listen],
-        ..config()
-    })
-    .unwrap();
+    let listen = Listen::Unix { path: path.clone(), mode: 0o700 };
+    let server = start(Config { listeners: vec![listen], ..config() }).unwrap();
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"mn\r\n").unwrap();
     let mut received = [0; 4];
@@ -202,24 +187,15 @@ fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one()
         b"CONFIG cluster 0 36\r\n2\na|10.0.0.1|11211 b|10.0.0.2|11211\n\r\nEND\r\nEND\r\nERROR\r\n",
     );
     let server = start(config()).unwrap();
-    expect_reply(
-        &mut connect(&server),
-        b"config get cluster\r\n",
-        b"ERROR\r\n",
-    );
+    expect_reply(&mut connect(&server), b"config get cluster\r\n", b"ERROR\r\n");
 }
 
 #[test]
 fn a_unix_socket_is_taken_over_from_a_dead_server_and_never_from_a_running_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let config_on_path = || Config {
-        listeners: vec![Listen::Unix {
-            path: path.clone(),
-            mode: 0o700,
-        }],
-        ..config()
-    };
+    let config_on_path =
+        || Config { listeners: vec![Listen::Unix { path: path.clone(), mode: 0o700 }], ..config() };
     let connect_once = || {
         let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         client.write_all(b"mn\r\n").unwrap();
@@ -252,17 +228,10 @@ fn a_prepared_server_serves_no_client_before_it_starts() {
     };
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(b"mn\r\n").unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    assert!(
-        client.read(&mut [0; 4]).is_err(),
-        "a reply before the start"
-    );
+    client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(client.read(&mut [0; 4]).is_err(), "a reply before the start");
     let server = prepared.start().unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     expect_reply(&mut client, b"", b"MN\r\n");
     drop(server);
 }

@@ -5,12 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn new_session() -> InMemorySession {
-    InMemorySession::new(Config {
-        hash_seed: Some(7),
-        memory_bytes: 64 << 20,
-        ..Config::default()
-    })
-    .unwrap()
+    InMemorySession::new(Config { hash_seed: Some(7), memory_bytes: 64 << 20, ..Config::default() })
+        .unwrap()
 }
 
 /// One command, usually well formed.

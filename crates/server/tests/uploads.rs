@@ -80,11 +80,7 @@ fn many_large_values_at_once_are_all_stored() {
 
 #[test]
 fn a_value_of_half_the_memory_is_stored_if_the_limit_allows() {
-    let server = start(Config {
-        item_bytes_max: 32 << 20,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { item_bytes_max: 32 << 20, ..config() }).unwrap();
     let mut client = connect(&server);
     let value = vec![b'x'; 31_000_000];
     for _ in 0..3 {
@@ -102,11 +98,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
     /// have begun and four that have not.
     const CHECK_INTERVAL: Duration = Duration::from_millis(10);
     const TRIES_PER_CHECK: u128 = 2 * 4;
-    let server = start(Config {
-        connections_max: 2 * UPLOADS as u32,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { connections_max: 2 * UPLOADS as u32, ..config() }).unwrap();
     let started_at = Instant::now();
     let mut stalled: Vec<TcpStream> = (0..UPLOADS)
         .map(|number| {
@@ -134,9 +126,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
     for client in &mut stalled {
         let mut value_end = vec![b'x'; 999_800];
         value_end.extend_from_slice(b"\r\n");
-        client
-            .set_read_timeout(Some(Duration::from_mins(1)))
-            .unwrap();
+        client.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let _ = client.write_all(&value_end);
         let mut reply = [0; 8];
         let read_result = client.read_exact(&mut reply);
@@ -158,12 +148,7 @@ fn read_server_counter(client: &mut TcpStream, name: &str) -> u64 {
 
 #[test]
 fn an_upload_that_is_refused_midway_removes_the_old_value() {
-    let server = start(Config {
-        memory_bytes: 8 << 20,
-        evict: false,
-        ..config()
-    })
-    .unwrap();
+    let server = start(Config { memory_bytes: 8 << 20, evict: false, ..config() }).unwrap();
     let mut client = connect(&server);
     expect_reply(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
     // Nothing is evicted: at some value there is no memory left.

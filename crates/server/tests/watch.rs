@@ -1,10 +1,6 @@
 //! `watch` beyond memcached's: every change of an item has a line, a prefix limits the lines, heartbeats follow them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by a panic"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
 mod live_server;
@@ -48,62 +44,22 @@ fn every_change_of_an_item_has_a_line() {
     let mut lines = WatchedLines::new(&server, "mutations deletions");
     let mut client = live_server::connect(&server);
     for (request, reply, expected_start) in [
-        (
-            "set a:1 0 0 1\r\n5\r\n",
-            "STORED\r\n",
-            "type=item_store key=a%3A1 status=stored cmd=set",
-        ),
+        ("set a:1 0 0 1\r\n5\r\n", "STORED\r\n", "type=item_store key=a%3A1 status=stored cmd=set"),
         (
             "append a:1 0 0 1\r\n5\r\n",
             "STORED\r\n",
             "type=item_store key=a%3A1 status=stored cmd=append",
         ),
-        (
-            "incr a:1 1\r\n",
-            "56\r\n",
-            "type=item_changed key=a%3A1 cmd=incr",
-        ),
-        (
-            "ma a:1 MD D6\r\n",
-            "HD\r\n",
-            "type=item_changed key=a%3A1 cmd=decr",
-        ),
-        (
-            "ma new N0 J7\r\n",
-            "HD\r\n",
-            "type=item_changed key=new cmd=incr",
-        ),
-        (
-            "touch a:1 100\r\n",
-            "TOUCHED\r\n",
-            "type=item_changed key=a%3A1 cmd=touch",
-        ),
-        (
-            "gat 100 new\r\n",
-            "VALUE new 0 1\r\n7\r\nEND\r\n",
-            "type=item_changed key=new cmd=gat",
-        ),
-        (
-            "mg new T100\r\n",
-            "HD\r\n",
-            "type=item_changed key=new cmd=mg",
-        ),
-        (
-            "md new I T30\r\n",
-            "HD\r\n",
-            "type=item_changed key=new cmd=md",
-        ),
+        ("incr a:1 1\r\n", "56\r\n", "type=item_changed key=a%3A1 cmd=incr"),
+        ("ma a:1 MD D6\r\n", "HD\r\n", "type=item_changed key=a%3A1 cmd=decr"),
+        ("ma new N0 J7\r\n", "HD\r\n", "type=item_changed key=new cmd=incr"),
+        ("touch a:1 100\r\n", "TOUCHED\r\n", "type=item_changed key=a%3A1 cmd=touch"),
+        ("gat 100 new\r\n", "VALUE new 0 1\r\n7\r\nEND\r\n", "type=item_changed key=new cmd=gat"),
+        ("mg new T100\r\n", "HD\r\n", "type=item_changed key=new cmd=mg"),
+        ("md new I T30\r\n", "HD\r\n", "type=item_changed key=new cmd=md"),
         ("md new\r\n", "HD\r\n", "type=deleted key=new cmd=md"),
-        (
-            "delete a:1\r\n",
-            "DELETED\r\n",
-            "type=deleted key=a%3A1 cmd=delete",
-        ),
-        (
-            "flush_prefix a:\r\n",
-            "OK\r\n",
-            "type=prefix_flushed prefix=a%3A cmd=flush_prefix",
-        ),
+        ("delete a:1\r\n", "DELETED\r\n", "type=deleted key=a%3A1 cmd=delete"),
+        ("flush_prefix a:\r\n", "OK\r\n", "type=prefix_flushed prefix=a%3A cmd=flush_prefix"),
         ("flush_all\r\n", "OK\r\n", "type=flush_all delay=0"),
         ("flush_all 5\r\n", "OK\r\n", "type=flush_all delay=5"),
     ] {
@@ -144,10 +100,7 @@ fn heartbeats_continue_without_changes_and_follow_each_change() {
         text.parse().unwrap()
     };
     let heartbeats_ms: Vec<u64> = (0..5).map(|_| parse_heartbeat_ms(&lines.next())).collect();
-    assert!(
-        heartbeats_ms.is_sorted() && heartbeats_ms[4] > heartbeats_ms[0],
-        "{heartbeats_ms:?}"
-    );
+    assert!(heartbeats_ms.is_sorted() && heartbeats_ms[4] > heartbeats_ms[0], "{heartbeats_ms:?}");
     let mut client = live_server::connect(&server);
     live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     assert!(lines.next_change().starts_with("type=item_store key=a "));
@@ -170,9 +123,8 @@ fn lines_that_are_pending_when_the_server_stops_are_sent() {
 #[test]
 fn more_watchers_are_admitted_than_memcached_admits() {
     let server = start(live_server::config()).unwrap();
-    let mut watchers: Vec<_> = (0..40)
-        .map(|_| WatchedLines::new(&server, "mutations heartbeat"))
-        .collect();
+    let mut watchers: Vec<_> =
+        (0..40).map(|_| WatchedLines::new(&server, "mutations heartbeat")).collect();
     let mut client = live_server::connect(&server);
     live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     for lines in &mut watchers {

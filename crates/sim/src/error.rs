@@ -47,28 +47,19 @@ impl TraceError {
 
     /// An error in one row, counted from 1.
     pub fn row(file: &str, row: u64, fault: impl fmt::Display) -> Self {
-        Self {
-            row: Some(row),
-            ..Self::file(file, fault)
-        }
+        Self { row: Some(row), ..Self::file(file, fault) }
     }
 
     /// The same error, of a file that ends before its content does.
     #[must_use]
     pub(crate) fn of_truncated_file(self) -> Self {
-        Self {
-            is_truncated: true,
-            ..self
-        }
+        Self { is_truncated: true, ..self }
     }
 
     /// The same error with the name of its column.
     #[must_use]
     pub fn in_column(self, column: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            column: Some(column.into()),
-            ..self
-        }
+        Self { column: Some(column.into()), ..self }
     }
 }
 
@@ -84,9 +75,6 @@ mod tests {
             error.to_string(),
             "web.csv, row 17, column size: expected a whole number, found \"-3\""
         );
-        assert_eq!(
-            TraceError::file("web.csv", "is empty").to_string(),
-            "web.csv: is empty"
-        );
+        assert_eq!(TraceError::file("web.csv", "is empty").to_string(), "web.csv: is empty");
     }
 }

@@ -97,11 +97,7 @@ fn unpack_error(reason: impl std::fmt::Display) -> TraceError {
 }
 
 fn require_valid(is_valid: bool, requirement: &str) -> Result<(), TraceError> {
-    if is_valid {
-        Ok(())
-    } else {
-        Err(unpack_error(requirement))
-    }
+    if is_valid { Ok(()) } else { Err(unpack_error(requirement)) }
 }
 
 /// Packs a trace that is ready to be replayed.
@@ -125,17 +121,11 @@ pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
 /// Bytes that end early, or whose columns do not belong together.
 pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
     let mut unpacker = Unpacker(bytes);
-    let (ids, keys, sizes) = (
-        unpacker.unpack_u32s()?,
-        unpacker.unpack_u64s()?,
-        unpacker.unpack_u32s()?,
-    );
+    let (ids, keys, sizes) =
+        (unpacker.unpack_u32s()?, unpacker.unpack_u64s()?, unpacker.unpack_u32s()?);
     let is_object = |id: &u32| (*id as usize) < keys.len();
     require_valid(ids.iter().all(is_object), "a row of an unknown object")?;
-    require_valid(
-        sizes.is_empty() || sizes.len() == keys.len(),
-        "a size for each object or none",
-    )?;
+    require_valid(sizes.is_empty() || sizes.len() == keys.len(), "a size for each object or none")?;
     let timeline = if unpacker.0.is_empty() {
         None
     } else {
@@ -145,11 +135,7 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             effects: unpacker.unpack_column(effect_of)?,
             replaced_ids: unpacker.unpack_u32s()?,
         };
-        let column_lengths = [
-            timeline.times.len(),
-            timeline.ttls.len(),
-            timeline.effects.len(),
-        ];
+        let column_lengths = [timeline.times.len(), timeline.ttls.len(), timeline.effects.len()];
         require_valid(column_lengths == [ids.len(); 3], "a time for each row")?;
         let replaced = &timeline.replaced_ids;
         require_valid(
@@ -163,13 +149,7 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
         )?;
         Some(timeline)
     };
-    Ok(PreparedTrace::new(InternedTrace {
-        ids,
-        keys,
-        sizes,
-        timeline,
-        ..InternedTrace::default()
-    }))
+    Ok(PreparedTrace::new(InternedTrace { ids, keys, sizes, timeline, ..InternedTrace::default() }))
 }
 
 fn effect_of([code]: [u8; 1]) -> Effect {
@@ -187,22 +167,12 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_u32s(&items.sizes);
     packer.append_u64s(&requests.numbers);
     packer.append_u64s(&requests.times_us);
-    packer.append_column(
-        requests
-            .instances
-            .iter()
-            .map(|instance| instance.to_le_bytes()),
-    );
+    packer.append_column(requests.instances.iter().map(|instance| instance.to_le_bytes()));
     packer.append_u32s(&requests.base_times_us);
     packer.append_u32s(&requests.pages);
     packer.append_u32s(&requests.routes);
     packer.append_texts(&requests.route_names);
-    packer.append_column(
-        requests
-            .starts
-            .iter()
-            .map(|&start| (start as u64).to_le_bytes()),
-    );
+    packer.append_column(requests.starts.iter().map(|&start| (start as u64).to_le_bytes()));
     packer.append_u32s(&requests.items);
     let truncated_after: Vec<u64> = log.truncated_after.into_iter().collect();
     packer.append_u64s(&truncated_after);
@@ -233,11 +203,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
     };
     let truncated_after = unpacker.unpack_u64s()?.first().copied();
     check_columns(&items, &requests)?;
-    Ok(RequestLog {
-        items,
-        requests,
-        truncated_after,
-    })
+    Ok(RequestLog { items, requests, truncated_after })
 }
 
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
@@ -253,20 +219,14 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.pages.len(),
         requests.routes.len(),
     ];
-    require_valid(
-        column_lengths == [request_count; 5],
-        "every column for each request",
-    )?;
+    require_valid(column_lengths == [request_count; 5], "every column for each request")?;
     let is_item = |item: &u32| (*item as usize) < item_count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
     require_valid(
         items.parents.iter().all(is_item_or_none) && requests.pages.iter().all(is_item_or_none),
         "a parent or a page that is not an item",
     )?;
-    require_valid(
-        requests.items.iter().all(is_item),
-        "a request of an unknown item",
-    )?;
+    require_valid(requests.items.iter().all(is_item), "a request of an unknown item")?;
     let starts = &requests.starts;
     require_valid(
         starts.len() == request_count + 1
@@ -287,21 +247,14 @@ mod tests {
     use crate::trace::{Columns, InMemoryFile, Layout, TimeUnit, open_with};
 
     fn trace_of(csv: &'static str, mode: Mode) -> PreparedTrace {
-        let layout = Layout {
-            time_unit: Some(TimeUnit::Seconds),
-            ..Layout::default()
-        };
+        let layout = Layout { time_unit: Some(TimeUnit::Seconds), ..Layout::default() };
         let memory = InMemoryFile::new(csv.as_bytes());
         let mut stream = open_with("trace.csv", memory, Columns::ALL, &layout).unwrap();
         PreparedTrace::new(InternedTrace::read("trace.csv", &mut *stream, mode).unwrap())
     }
 
     fn miss_count(trace: &PreparedTrace, policy: PolicyKind) -> u64 {
-        let task = Task {
-            policy,
-            capacity: 20,
-            seed: 1,
-        };
+        let task = Task { policy, capacity: 20, seed: 1 };
         task.run(trace, &|| true).unwrap().misses
     }
 
@@ -334,10 +287,7 @@ mod tests {
         });
         assert_eq!(unpack_log(&pack_log(&log)).unwrap(), log);
         let empty = RequestLog {
-            requests: Requests {
-                starts: vec![0],
-                ..Requests::default()
-            },
+            requests: Requests { starts: vec![0], ..Requests::default() },
             truncated_after: Some(3),
             ..RequestLog::default()
         };
@@ -346,11 +296,8 @@ mod tests {
 
     #[test]
     fn bytes_that_end_early_or_name_unknown_items_are_refused() {
-        let log = topic_tree(&TopicTreeConfig {
-            requests: 20,
-            items: 30,
-            ..TopicTreeConfig::default()
-        });
+        let log =
+            topic_tree(&TopicTreeConfig { requests: 20, items: 30, ..TopicTreeConfig::default() });
         let packed_log = pack_log(&log);
         for end in (0..packed_log.len()).step_by(7) {
             assert!(unpack_log(&packed_log[..end]).is_err(), "{end}");

@@ -42,43 +42,22 @@ pub struct PreparedTrace {
 impl PreparedTrace {
     /// Links the requests of an interned trace; objects count their bytes if it was interned by bytes.
     pub fn new(trace: InternedTrace) -> Self {
-        let InternedTrace {
-            ids,
-            keys,
-            sizes,
-            timeline,
-            ..
-        } = trace;
+        let InternedTrace { ids, keys, sizes, timeline, .. } = trace;
         let links = RequestLinks::of(&ids, keys.len());
         let requested_bytes = if sizes.is_empty() {
             0
         } else {
             let is_request_row = |row: usize| {
-                timeline
-                    .as_ref()
-                    .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
+                timeline.as_ref().is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
-            let request_rows = ids
-                .iter()
-                .enumerate()
-                .filter(|(row, _)| is_request_row(*row));
-            request_rows
-                .map(|(_, &id)| u64::from(sizes[id as usize]))
-                .sum()
+            let request_rows = ids.iter().enumerate().filter(|(row, _)| is_request_row(*row));
+            request_rows.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
         };
         let request_count = timeline.as_ref().map_or(ids.len(), |timeline| {
             let is_request = |effect: &&Effect| **effect == Effect::Request;
             timeline.effects.iter().filter(is_request).count()
         });
-        Self {
-            ids,
-            keys,
-            sizes,
-            links,
-            requested_bytes,
-            request_count,
-            timeline,
-        }
+        Self { ids, keys, sizes, links, requested_bytes, request_count, timeline }
     }
 
     /// Number of requests: rows that hit or miss.
@@ -98,11 +77,7 @@ impl PreparedTrace {
 
     /// Whether objects count 1 or their bytes.
     pub fn mode(&self) -> Mode {
-        if self.sizes.is_empty() {
-            Mode::Objects
-        } else {
-            Mode::Bytes
-        }
+        if self.sizes.is_empty() { Mode::Objects } else { Mode::Bytes }
     }
 
     /// Total weight of all distinct objects: the size at which only first uses miss.
@@ -155,11 +130,7 @@ impl ReplayResult {
 }
 
 fn ratio(part: u64, total: u64) -> f64 {
-    if total == 0 {
-        0.0
-    } else {
-        part as f64 / total as f64
-    }
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
 }
 
 /// One policy at one capacity.
@@ -186,10 +157,7 @@ impl Task {
             Mode::Bytes => {
                 let weights = ByteWeights(&trace.sizes);
                 let result = self.run_with_weights(trace, weights, should_continue)?;
-                Some(ReplayResult {
-                    bytes: trace.requested_bytes,
-                    ..result
-                })
+                Some(ReplayResult { bytes: trace.requested_bytes, ..result })
             }
         }
     }
@@ -217,25 +185,17 @@ impl Task {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
         let (distinct, row_count) = (trace.distinct(), trace.ids.len());
-        let timed_loop = TimedLoop {
-            ids,
-            distinct,
-            capacity,
-            timeline,
-            should_continue,
-        };
+        let timed_loop = TimedLoop { ids, distinct, capacity, timeline, should_continue };
         let belady = |may_bypass| {
             Belady::new(ids, links, weights, capacity, may_bypass).with_removal(distinct)
         };
         match self.policy {
-            PolicyKind::Lru => timed_loop.run(
-                weights,
-                QueuePolicy::<W, true>::new(distinct, weights, capacity),
-            ),
-            PolicyKind::Fifo => timed_loop.run(
-                weights,
-                QueuePolicy::<W, false>::new(distinct, weights, capacity),
-            ),
+            PolicyKind::Lru => {
+                timed_loop.run(weights, QueuePolicy::<W, true>::new(distinct, weights, capacity))
+            }
+            PolicyKind::Fifo => {
+                timed_loop.run(weights, QueuePolicy::<W, false>::new(distinct, weights, capacity))
+            }
             PolicyKind::Clock => timed_loop.run(weights, Clock::new(distinct, weights, capacity)),
             PolicyKind::Lfu => {
                 timed_loop.run(weights, Lfu::new(distinct, row_count, weights, capacity))
@@ -251,30 +211,24 @@ impl Task {
             PolicyKind::WTinyLfu => {
                 timed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
             }
-            PolicyKind::Lhd => timed_loop.run(
-                weights,
-                Lhd::new(distinct, row_count, weights, capacity, seed),
-            ),
-            PolicyKind::LeCar => timed_loop.run(
-                weights,
-                LeCar::new(distinct, row_count, weights, capacity, seed),
-            ),
+            PolicyKind::Lhd => {
+                timed_loop.run(weights, Lhd::new(distinct, row_count, weights, capacity, seed))
+            }
+            PolicyKind::LeCar => {
+                timed_loop.run(weights, LeCar::new(distinct, row_count, weights, capacity, seed))
+            }
             PolicyKind::Gdsf => timed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => timed_loop.run(weights, belady(false)),
             PolicyKind::BeladyBypass => timed_loop.run(weights, belady(true)),
-            PolicyKind::BeladySize => timed_loop.run(
-                weights,
-                BeladySize::new(distinct, links, weights, capacity, seed),
-            ),
-            PolicyKind::Memcached { key_bytes } => timed_loop.run(
-                weights,
-                Memcached::new(distinct, weights, capacity, key_bytes),
-            ),
+            PolicyKind::BeladySize => {
+                timed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
+            }
+            PolicyKind::Memcached { key_bytes } => {
+                timed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
+            }
             #[cfg(feature = "own-policy")]
-            PolicyKind::ServerStore => timed_loop.run(
-                weights,
-                crate::policy::ServerStore::new(distinct, weights, capacity),
-            ),
+            PolicyKind::ServerStore => timed_loop
+                .run(weights, crate::policy::ServerStore::new(distinct, weights, capacity)),
         }
     }
 
@@ -287,20 +241,14 @@ impl Task {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
         let (distinct, request_count) = (trace.distinct(), trace.requests());
-        let untimed_loop = UntimedLoop {
-            ids,
-            distinct,
-            capacity,
-            should_continue,
-        };
+        let untimed_loop = UntimedLoop { ids, distinct, capacity, should_continue };
         match self.policy {
             PolicyKind::Lru => untimed_loop.run(weights, Lru::new(ids, links, weights, capacity)),
             PolicyKind::Fifo => untimed_loop.run(weights, Fifo::new(distinct, weights, capacity)),
             PolicyKind::Clock => untimed_loop.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => untimed_loop.run(
-                weights,
-                Lfu::new(distinct, request_count, weights, capacity),
-            ),
+            PolicyKind::Lfu => {
+                untimed_loop.run(weights, Lfu::new(distinct, request_count, weights, capacity))
+            }
             PolicyKind::Sieve => untimed_loop.run(weights, Sieve::new(distinct, weights, capacity)),
             PolicyKind::S3Fifo => {
                 untimed_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
@@ -312,14 +260,10 @@ impl Task {
             PolicyKind::WTinyLfu => {
                 untimed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
             }
-            PolicyKind::Lhd => untimed_loop.run(
-                weights,
-                Lhd::new(distinct, request_count, weights, capacity, seed),
-            ),
-            PolicyKind::LeCar => untimed_loop.run(
-                weights,
-                LeCar::new(distinct, request_count, weights, capacity, seed),
-            ),
+            PolicyKind::Lhd => untimed_loop
+                .run(weights, Lhd::new(distinct, request_count, weights, capacity, seed)),
+            PolicyKind::LeCar => untimed_loop
+                .run(weights, LeCar::new(distinct, request_count, weights, capacity, seed)),
             PolicyKind::Gdsf => untimed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => {
                 untimed_loop.run(weights, Belady::new(ids, links, weights, capacity, false))
@@ -327,19 +271,15 @@ impl Task {
             PolicyKind::BeladyBypass => {
                 untimed_loop.run(weights, Belady::new(ids, links, weights, capacity, true))
             }
-            PolicyKind::BeladySize => untimed_loop.run(
-                weights,
-                BeladySize::new(distinct, links, weights, capacity, seed),
-            ),
-            PolicyKind::Memcached { key_bytes } => untimed_loop.run(
-                weights,
-                Memcached::new(distinct, weights, capacity, key_bytes),
-            ),
+            PolicyKind::BeladySize => {
+                untimed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
+            }
+            PolicyKind::Memcached { key_bytes } => {
+                untimed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
+            }
             #[cfg(feature = "own-policy")]
-            PolicyKind::ServerStore => untimed_loop.run(
-                weights,
-                crate::policy::ServerStore::new(distinct, weights, capacity),
-            ),
+            PolicyKind::ServerStore => untimed_loop
+                .run(weights, crate::policy::ServerStore::new(distinct, weights, capacity)),
         }
     }
 }
@@ -355,10 +295,8 @@ struct UntimedLoop<'a> {
 impl UntimedLoop<'_> {
     #[inline(never)]
     fn run<W: Weights, P: Policy>(&self, weights: W, mut policy: P) -> Option<ReplayResult> {
-        let mut result = ReplayResult {
-            requests: self.ids.len() as u64,
-            ..ReplayResult::default()
-        };
+        let mut result =
+            ReplayResult { requests: self.ids.len() as u64, ..ReplayResult::default() };
         let mut position = 0_u32;
         for ids in self.ids.chunks(BLOCK_REQUESTS) {
             if position.is_multiple_of(REQUESTS_PER_CHECK) && !(self.should_continue)() {
@@ -436,12 +374,7 @@ impl TimedLoop<'_> {
     fn run<W: Weights, P: Removable>(&self, weights: W, mut policy: P) -> Option<ReplayResult> {
         let mut result = ReplayResult::default();
         let mut deadlines = Deadlines::new(self.distinct);
-        let Timeline {
-            times,
-            ttls,
-            effects,
-            replaced_ids,
-        } = self.timeline;
+        let Timeline { times, ttls, effects, replaced_ids } = self.timeline;
         for (row, &id) in self.ids.iter().enumerate() {
             let position = row as u32;
             if position.is_multiple_of(REQUESTS_PER_CHECK) && !(self.should_continue)() {

@@ -24,14 +24,11 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
 fn skewed_requests(request_count: u64, key_count: u64) -> Vec<(u64, u32)> {
     let mut state = 9_u64;
     let mut next_fraction = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as f64 / f64::from(1_u32 << 31)
     };
-    (0..request_count)
-        .map(|_| ((key_count as f64 * next_fraction().powi(2)) as u64, 1))
-        .collect()
+    (0..request_count).map(|_| ((key_count as f64 * next_fraction().powi(2)) as u64, 1)).collect()
 }
 
 proptest! {
@@ -60,23 +57,12 @@ proptest! {
 fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed_requests(400_000, 50_000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
-    let sampled_curves: Vec<_> = (0..8)
-        .map(|seed| {
-            shards(
-                &trace,
-                SampleOptions {
-                    keys_max: 8192,
-                    seed,
-                },
-            )
-        })
-        .collect();
+    let sampled_curves: Vec<_> =
+        (0..8).map(|seed| shards(&trace, SampleOptions { keys_max: 8192, seed })).collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
-        let (sampled_range, exact_ratio) = (
-            miss_ratio_range(&sampled_curves, size).unwrap(),
-            exact_curve.miss_ratio(size),
-        );
+        let (sampled_range, exact_ratio) =
+            (miss_ratio_range(&sampled_curves, size).unwrap(), exact_curve.miss_ratio(size));
         assert!(
             (sampled_range.mean - exact_ratio).abs() < 0.01,
             "{sampled_range:?} for {exact_ratio} at {size}"
@@ -92,13 +78,7 @@ fn shards_is_close_to_the_exact_curve() {
 fn a_sample_of_all_keys_is_exact() {
     let trace = prepare(&skewed_requests(20_000, 1000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
-    let sampled_curve = shards(
-        &trace,
-        SampleOptions {
-            keys_max: 2000,
-            seed: 5,
-        },
-    );
+    let sampled_curve = shards(&trace, SampleOptions { keys_max: 2000, seed: 5 });
     for size in 0..=trace.footprint() {
         assert!((exact_curve.miss_ratio(size) - sampled_curve.miss_ratio(size)).abs() < 1e-9);
     }
@@ -107,9 +87,8 @@ fn a_sample_of_all_keys_is_exact() {
 #[test]
 fn the_knee_of_a_loop_with_noise_is_the_loop() {
     // 100 keys in a loop, and a key seen once after each: LRU needs the loop and what passes meanwhile.
-    let requests: Vec<(u64, u32)> = (0..20_000_u64)
-        .flat_map(|index| [(index % 100, 1), (1_000_000 + index, 1)])
-        .collect();
+    let requests: Vec<(u64, u32)> =
+        (0..20_000_u64).flat_map(|index| [(index % 100, 1), (1_000_000 + index, 1)]).collect();
     let trace = prepare(&requests, Mode::Objects);
     let curve = mattson(&trace, &|| true).unwrap();
     let knee = curve.knee().unwrap();

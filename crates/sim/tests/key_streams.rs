@@ -23,9 +23,7 @@ fn read_all_rows(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> 
 }
 
 fn read_error(name: &str, text: &str) -> String {
-    read_all_rows(name, text.as_bytes())
-        .unwrap_err()
-        .to_string()
+    read_all_rows(name, text.as_bytes()).unwrap_err().to_string()
 }
 
 /// The formats of this build.
@@ -36,19 +34,8 @@ const FILE_NAMES: &[&str] = if cfg!(feature = "parquet") {
 };
 
 fn any_rows() -> impl Strategy<Value = Batch> {
-    let op = prop::option::of(prop::sample::select(vec![
-        Op::Get,
-        Op::Set,
-        Op::Delete,
-        Op::Read,
-    ]));
-    let row = (
-        any::<u64>(),
-        any::<u64>(),
-        any::<Option<u32>>(),
-        op,
-        any::<Option<u32>>(),
-    );
+    let op = prop::option::of(prop::sample::select(vec![Op::Get, Op::Set, Op::Delete, Op::Read]));
+    let row = (any::<u64>(), any::<u64>(), any::<Option<u32>>(), op, any::<Option<u32>>());
     prop::collection::vec(row, 0..40).prop_map(|rows| {
         let mut batch = Batch::default();
         for (time, key, size, op, ttl) in rows {
@@ -89,10 +76,7 @@ fn missing_columns_are_null_and_time_is_the_row_number() {
     assert_eq!((batch.key, batch.time), (vec![5, 6], vec![0, 1]));
     assert_eq!(batch.size, [None, None]);
     let (batch, _) = read_all_rows("t.jsonl", b"{\"key\":5,\"hit\":true}\n").unwrap();
-    assert_eq!(
-        (batch.key, batch.time, batch.op),
-        (vec![5], vec![0], vec![None])
-    );
+    assert_eq!((batch.key, batch.time, batch.op), (vec![5], vec![0], vec![None]));
 }
 
 #[test]
@@ -159,22 +143,14 @@ fn columns_are_found_by_their_names_in_the_file() {
     assert_eq!(batch.time, [1500, 2000]);
     assert_eq!(batch.size, [Some(10), None]);
     assert_ne!(batch.key[0], batch.key[1]);
-    assert_eq!(
-        (facts.hashed_keys, facts.key_collisions, facts.has_time),
-        (2, 0, true)
-    );
-    assert_eq!(
-        read_with_layout("t.jsonl", json_text, &renamed_columns()).unwrap(),
-        (batch, facts)
-    );
+    assert_eq!((facts.hashed_keys, facts.key_collisions, facts.has_time), (2, 0, true));
+    assert_eq!(read_with_layout("t.jsonl", json_text, &renamed_columns()).unwrap(), (batch, facts));
 }
 
 #[test]
 fn errors_name_the_column_of_the_file() {
     let read_error_with_layout = |name: &str, text: &str| {
-        read_with_layout(name, text, &renamed_columns())
-            .unwrap_err()
-            .to_string()
+        read_with_layout(name, text, &renamed_columns()).unwrap_err().to_string()
     };
     assert_eq!(
         read_error_with_layout("t.csv", "when,url,bytes\n1,a,b\n"),
@@ -224,10 +200,7 @@ fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
         let mut writer = Writer::with_clock(Format::of(name).unwrap(), Vec::new()).unwrap();
         writer.write(&batch).unwrap();
         let source = InMemoryFile::new(writer.finish().unwrap());
-        let layout = Layout {
-            time_unit: Some(TimeUnit::Seconds),
-            ..Layout::default()
-        };
+        let layout = Layout { time_unit: Some(TimeUnit::Seconds), ..Layout::default() };
         let mut stream = trace::open_with(name, source, Columns::ALL, &layout).unwrap();
         let mut rows_read = Batch::default();
         stream.read(&mut rows_read).unwrap();
@@ -237,10 +210,7 @@ fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
 
 #[test]
 fn lines_of_watch_are_read_as_gets_and_writes() {
-    let layout = Layout {
-        format: Some(Format::Watch),
-        ..Layout::default()
-    };
+    let layout = Layout { format: Some(Format::Watch), ..Layout::default() };
     let text = "OK\n\
         ts=5.10 gid=1 type=item_get key=a status=not_found clsid=0 cfd=25 size=0\n\
         ts=5.20 gid=2 type=item_get key=a status=not_found clsid=0 cfd=25 size=0\n\
@@ -288,27 +258,12 @@ proptest! {
 #[test]
 fn rejects_truncated_and_non_parquet_files() {
     let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
-    writer
-        .write(&Batch {
-            key: (0..5000).collect(),
-            ..Batch::default()
-        })
-        .unwrap();
+    writer.write(&Batch { key: (0..5000).collect(), ..Batch::default() }).unwrap();
     let bytes = writer.finish().unwrap();
     for length in [0, 3, 8, bytes.len() / 2, bytes.len() - 1] {
-        let error = read_all_rows("t.parquet", &bytes[..length])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("t.parquet: not a valid Parquet file"),
-            "{error}"
-        );
+        let error = read_all_rows("t.parquet", &bytes[..length]).unwrap_err().to_string();
+        assert!(error.starts_with("t.parquet: not a valid Parquet file"), "{error}");
     }
-    let error = read_all_rows("t.parquet", b"time,key\n1,5\n2,7\n")
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.starts_with("t.parquet: not a valid Parquet file"),
-        "{error}"
-    );
+    let error = read_all_rows("t.parquet", b"time,key\n1,5\n2,7\n").unwrap_err().to_string();
+    assert!(error.starts_with("t.parquet: not a valid Parquet file"), "{error}");
 }

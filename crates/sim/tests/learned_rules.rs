@@ -15,10 +15,8 @@ struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 
@@ -32,10 +30,7 @@ impl Rng {
 /// A log of requests that read these keys, each item of 100 bytes.
 fn log_of_reads(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
     let mut items = Items::default();
-    let mut log_requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
+    let mut log_requests = Requests { starts: vec![0], ..Requests::default() };
     let mut item_of_key = |key: String| {
         if let Some(index) = items.keys.iter().position(|listed_key| *listed_key == key) {
             return index as u32;
@@ -53,25 +48,15 @@ fn log_of_reads(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)
         log_requests.base_times_us.push(10_000);
         log_requests.pages.push(page.map_or(NONE, &mut item_of_key));
         log_requests.routes.push(NONE);
-        log_requests
-            .items
-            .extend(keys.into_iter().map(&mut item_of_key));
+        log_requests.items.extend(keys.into_iter().map(&mut item_of_key));
         log_requests.starts.push(log_requests.items.len());
     }
-    RequestLog {
-        items,
-        requests: log_requests,
-        truncated_after: None,
-    }
+    RequestLog { items, requests: log_requests, truncated_after: None }
 }
 
 fn learn_rules(log: &RequestLog, share_percent: u8) -> LearnedRules {
     let prepared = PreparedLog::new(log, |_| true);
-    learn(
-        Some(share_percent),
-        &prepared,
-        0..prepared.second_half_start(),
-    )
+    learn(Some(share_percent), &prepared, 0..prepared.second_half_start())
 }
 
 /// The figures of a strategy on the second half.
@@ -80,40 +65,17 @@ fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let strategy: Strategy = notation.parse().unwrap();
     let fixed = choose_fixed(strategy.fixed, &prepared, &cost);
-    let learned_rules = learn(
-        strategy.companion_share_percent,
-        &prepared,
-        0..prepared.second_half_start(),
-    );
-    let choices = Choices {
-        fixed: &fixed,
-        learned: &learned_rules.items,
-    };
-    let request_stats = run(
-        &prepared,
-        &cost,
-        &strategy,
-        choices,
-        CostMode::Median,
-        prepared.len(),
-    );
-    compute_figures(
-        &prepared,
-        &request_stats,
-        prepared.second_half_start()..prepared.len(),
-    )
+    let learned_rules =
+        learn(strategy.companion_share_percent, &prepared, 0..prepared.second_half_start());
+    let choices = Choices { fixed: &fixed, learned: &learned_rules.items };
+    let request_stats = run(&prepared, &cost, &strategy, choices, CostMode::Median, prepared.len());
+    compute_figures(&prepared, &request_stats, prepared.second_half_start()..prepared.len())
 }
 
 fn rule_texts(learned_rules: &LearnedRules) -> Vec<String> {
-    let (item_rules, page_rules) = (
-        learned_rules.rules.with_items.rules(),
-        learned_rules.rules.with_pages.rules(),
-    );
-    item_rules
-        .iter()
-        .chain(page_rules)
-        .map(ToString::to_string)
-        .collect()
+    let (item_rules, page_rules) =
+        (learned_rules.rules.with_items.rules(), learned_rules.rules.with_pages.rules());
+    item_rules.iter().chain(page_rules).map(ToString::to_string).collect()
 }
 
 #[test]
@@ -124,19 +86,11 @@ fn key_families_are_fetched_together_for_ids_that_were_not_in_the_first_half() {
         (None, keys.to_vec())
     }));
     let rules = rule_texts(&learn_rules(&log, 80));
-    assert!(
-        rules.contains(&"user:{1} profile:{1} rights:{1}".to_owned()),
-        "{rules:?}"
-    );
-    let (without_rules, with_rules) = (
-        figures_of_second_half(&log, "remote"),
-        figures_of_second_half(&log, "together:80"),
-    );
+    assert!(rules.contains(&"user:{1} profile:{1} rights:{1}".to_owned()), "{rules:?}");
+    let (without_rules, with_rules) =
+        (figures_of_second_half(&log, "remote"), figures_of_second_half(&log, "together:80"));
     assert_eq!((without_rules.calls, with_rules.calls), (300, 100));
-    assert_eq!(
-        (without_rules.keys, with_rules.keys, with_rules.used_keys),
-        (300, 300, 300)
-    );
+    assert_eq!((without_rules.keys, with_rules.keys, with_rules.used_keys), (300, 300, 300));
 }
 
 #[test]
@@ -148,10 +102,7 @@ fn a_companion_that_is_missing_counts_as_a_key() {
         (None, keys)
     }));
     let with_rules = figures_of_second_half(&log, "together:60");
-    assert_eq!(
-        (with_rules.calls, with_rules.keys, with_rules.used_keys),
-        (200, 600, 550)
-    );
+    assert_eq!((with_rules.calls, with_rules.keys, with_rules.used_keys), (200, 600, 550));
     assert_eq!(with_rules.bytes, 550 * 100);
 }
 
@@ -167,23 +118,15 @@ fn keys_of_a_group_are_fetched_with_its_page() {
         (Some(format!("page-{}", ["x", "y"][group_index])), keys)
     }));
     let learned_rules = learn_rules(&log, 90);
-    let page_rules: Vec<String> = learned_rules
-        .rules
-        .with_pages
-        .rules()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let page_rules: Vec<String> =
+        learned_rules.rules.with_pages.rules().iter().map(ToString::to_string).collect();
     assert!(
         page_rules.contains(&"page-x banner foot nav".to_owned())
             || page_rules.contains(&"page-x nav foot banner".to_owned()),
         "{page_rules:?}"
     );
     let with_rules = figures_of_second_half(&log, "together:90");
-    assert_eq!(
-        with_rules.calls, 400,
-        "a call for the page's three and one for the rest"
-    );
+    assert_eq!(with_rules.calls, 400, "a call for the page's three and one for the rest");
 }
 
 #[test]
@@ -191,17 +134,12 @@ fn nothing_is_learned_from_random_requests() {
     for seed in 0..20 {
         let mut rng = Rng(seed);
         let log = log_of_reads((0..1000).map(|_| {
-            let keys = (0..8)
-                .map(|_| format!("item:{}", rng.power_law_rank(300)))
-                .collect();
+            let keys = (0..8).map(|_| format!("item:{}", rng.power_law_rank(300))).collect();
             (Some(format!("item:{}", rng.power_law_rank(300))), keys)
         }));
         for share_percent in [10, 50, 80] {
             let rules = rule_texts(&learn_rules(&log, share_percent));
-            assert!(
-                rules.is_empty(),
-                "seed {seed}, share {share_percent}: {rules:?}"
-            );
+            assert!(rules.is_empty(), "seed {seed}, share {share_percent}: {rules:?}");
         }
     }
 }
@@ -216,10 +154,7 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
         ("remote", "together:80"),
         ("s3fifo:206", "together:80+s3fifo:206"),
         ("fixed-bytes:1m", "together:80+fixed-bytes:1m"),
-        (
-            "fixed-bytes:512k+s3fifo:200",
-            "together:80+fixed-bytes:512k+s3fifo:200",
-        ),
+        ("fixed-bytes:512k+s3fifo:200", "together:80+fixed-bytes:512k+s3fifo:200"),
     ] {
         let without_rules = figures_of_second_half(&log, without_rules_notation);
         let with_rules = figures_of_second_half(&log, with_rules_notation);
@@ -239,20 +174,13 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
     let calls_of_tree_rules =
         tree_notations.map(|notation| figures_of_second_half(&log, notation).calls);
     eprintln!("calls: rules {most_calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
-    assert!(
-        calls_of_tree_rules
-            .iter()
-            .all(|&calls| most_calls_with_rules <= calls)
-    );
+    assert!(calls_of_tree_rules.iter().all(|&calls| most_calls_with_rules <= calls));
 }
 
 #[test]
 fn a_strategy_file_keeps_the_companions_that_were_replayed() {
-    let mut log = topic_tree(&TopicTreeConfig {
-        requests: 5000,
-        items: 600,
-        ..TopicTreeConfig::default()
-    });
+    let mut log =
+        topic_tree(&TopicTreeConfig { requests: 5000, items: 600, ..TopicTreeConfig::default() });
     log.items.parents.fill(NONE);
     let learned_rules = learn_rules(&log, 50);
     let file = StrategyFile {
@@ -265,19 +193,11 @@ fn a_strategy_file_keeps_the_companions_that_were_replayed() {
     let mut companion_count = 0;
     for (item, key) in log.items.keys.iter().enumerate() {
         let mut companions = Vec::new();
-        parsed_file
-            .learned
-            .with_items
-            .companions(key, &mut companions);
+        parsed_file.learned.with_items.companions(key, &mut companions);
         let replayed_companions = learned_rules.items.fetched_with_item(item as u32);
         assert_eq!(companions.len(), replayed_companions.len());
         for (companion, &companion_item) in companions.iter().zip(replayed_companions) {
-            assert!(
-                log.items
-                    .keys
-                    .get(companion_item as usize)
-                    .is_none_or(|key| key == companion)
-            );
+            assert!(log.items.keys.get(companion_item as usize).is_none_or(|key| key == companion));
         }
         companion_count += companions.len();
     }

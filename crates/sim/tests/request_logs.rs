@@ -11,10 +11,7 @@ const ITEM_LINES: &str =
 fn read_log(item_lines: &str, request_lines: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
         ("items.jsonl", InMemoryFile::new(item_lines.as_bytes())),
-        (
-            "requests.jsonl",
-            InMemoryFile::new(request_lines.as_bytes()),
-        ),
+        ("requests.jsonl", InMemoryFile::new(request_lines.as_bytes())),
     )
 }
 
@@ -94,9 +91,7 @@ fn any_log() -> impl Strategy<Value = RequestLog> {
         let mut log = RequestLog::default();
         for item in 0..8 {
             log.items.keys.push(format!("k{item}"));
-            log.items
-                .parents
-                .push(if item == 0 { NONE } else { item / 2 });
+            log.items.parents.push(if item == 0 { NONE } else { item / 2 });
             log.items.sizes.push(item * 100);
         }
         // The route names in the order of first use, as a reader numbers them.
@@ -113,12 +108,8 @@ fn any_log() -> impl Strategy<Value = RequestLog> {
             log_requests.base_times_us.push(base_us);
             log_requests.pages.push(page.unwrap_or(NONE));
             let route_name = route.map(|route| format!("r{route}"));
-            let route_index = |name: &String| {
-                log_requests
-                    .route_names
-                    .iter()
-                    .position(|listed| listed == name)
-            };
+            let route_index =
+                |name: &String| log_requests.route_names.iter().position(|listed| listed == name);
             let route = match &route_name {
                 None => NONE,
                 Some(route_name) => {

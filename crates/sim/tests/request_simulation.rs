@@ -26,19 +26,8 @@ fn add_request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, 
 
 fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
     let keys = (0..sizes.len()).map(|item| format!("k{item}")).collect();
-    let requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
-    RequestLog {
-        items: Items {
-            keys,
-            parents,
-            sizes,
-        },
-        requests,
-        truncated_after: None,
-    }
+    let requests = Requests { starts: vec![0], ..Requests::default() };
+    RequestLog { items: Items { keys, parents, sizes }, requests, truncated_after: None }
 }
 
 fn worked_example() -> (RequestLog, Table) {
@@ -69,10 +58,7 @@ fn request_stats_of(
         &prepared,
         &cost,
         &strategy,
-        Choices {
-            fixed: &fixed_set,
-            learned: &LearnedItems::default(),
-        },
+        Choices { fixed: &fixed_set, learned: &LearnedItems::default() },
         CostMode::Median,
         prepared.len(),
     )
@@ -91,18 +77,12 @@ fn reproduces_the_worked_example() {
         ("subtree:1", &[], [(1, 3, 1_677_121), (1, 2, 2_300_000)]),
         ("subtree:2", &[], [(1, 4, 2_900_000), (1, 2, 2_300_000)]),
         ("children", &[0], [(2, 3, 3_300_000), (1, 2, 2_300_000)]),
-        (
-            "children-always",
-            &[0],
-            [(2, 3, 3_401_030), (1, 2, 2_300_000)],
-        ),
+        ("children-always", &[0], [(2, 3, 3_401_030), (1, 2, 2_300_000)]),
     ];
     for (notation, fixed, expected) in rows {
         let request_stats = request_stats_of(&log, &table, notation, Some(fixed));
-        let calls_keys_and_ns: Vec<_> = request_stats
-            .iter()
-            .map(|stats| (stats.calls, stats.keys, stats.added_ns))
-            .collect();
+        let calls_keys_and_ns: Vec<_> =
+            request_stats.iter().map(|stats| (stats.calls, stats.keys, stats.added_ns)).collect();
         assert_eq!(calls_keys_and_ns, expected, "{notation} with {fixed:?}");
     }
 }
@@ -112,23 +92,10 @@ fn computes_the_figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);
     let figures = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
-    assert_eq!(
-        (
-            figures.requests,
-            figures.calls,
-            figures.keys,
-            figures.used_keys
-        ),
-        (2, 5, 5, 5)
-    );
+    assert_eq!((figures.requests, figures.calls, figures.keys, figures.used_keys), (2, 5, 5, 5));
     assert_eq!((figures.bytes, figures.added_ns), (14_000, 6_000_000));
     assert_eq!(figures.latency_ns_pct, [13_000_000; 8]);
-    assert!(
-        figures
-            .slowdown_pct
-            .iter()
-            .all(|slowdown| (slowdown - 0.3).abs() < 1e-12)
-    );
+    assert!(figures.slowdown_pct.iter().all(|slowdown| (slowdown - 0.3).abs() < 1e-12));
     assert!((figures.share_slower[1] - 1.0).abs() < 1e-12 && figures.share_slower[2] < 1e-12);
 }
 
@@ -153,13 +120,11 @@ impl Rng {
 fn random_log(seed: u64, item_count: u32, request_count: u32) -> RequestLog {
     let mut rng = Rng(seed * 2 + 1);
     let parents = (0..item_count)
-        .map(|item| {
-            if item == 0 || rng.random_below(10) == 0 {
-                NONE
-            } else {
-                rng.random_below(item)
-            }
-        })
+        .map(
+            |item| {
+                if item == 0 || rng.random_below(10) == 0 { NONE } else { rng.random_below(item) }
+            },
+        )
         .collect();
     let sizes = (0..item_count)
         .map(|_| {
@@ -169,38 +134,21 @@ fn random_log(seed: u64, item_count: u32, request_count: u32) -> RequestLog {
         .collect();
     let mut log = log_of(parents, sizes);
     for _ in 0..request_count {
-        let read_items: Vec<u32> = (0..rng.random_below(14))
-            .map(|_| rng.random_skewed(item_count))
-            .collect();
-        let page = if rng.random_below(5) == 0 {
-            NONE
-        } else {
-            rng.random_skewed(item_count)
-        };
+        let read_items: Vec<u32> =
+            (0..rng.random_below(14)).map(|_| rng.random_skewed(item_count)).collect();
+        let page = if rng.random_below(5) == 0 { NONE } else { rng.random_skewed(item_count) };
         let instance = rng.random_below(3) as u16;
-        add_request(
-            &mut log.requests,
-            instance,
-            rng.random_below(20_000),
-            page,
-            &read_items,
-        );
+        add_request(&mut log.requests, instance, rng.random_below(20_000), page, &read_items);
     }
     log
 }
 
 /// Every kind of strategy, with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
 fn notations_for(log: &RequestLog) -> Vec<String> {
-    let mut notations: Vec<String> = [
-        "remote",
-        "children",
-        "children-always",
-        "subtree:1",
-        "subtree:2",
-        "subtree:3",
-    ]
-    .map(String::from)
-    .to_vec();
+    let mut notations: Vec<String> =
+        ["remote", "children", "children-always", "subtree:1", "subtree:2", "subtree:3"]
+            .map(String::from)
+            .to_vec();
     let all_items_bytes: u64 = log.items.sizes.iter().map(|&size| u64::from(size)).sum();
     for divisor in [100, 20] {
         let item_count = log.items.len() / divisor;
@@ -219,10 +167,7 @@ fn notations_for(log: &RequestLog) -> Vec<String> {
         format!("fixed:{item_count}+lru:{item_count}"),
         format!("fixed-time:{item_count}+lru:{item_count}+children-always"),
         format!("lru:{item_count}+subtree:2+children"),
-        format!(
-            "fixed-bytes:{}+s3fifo:{item_count}+children",
-            all_items_bytes / 50
-        ),
+        format!("fixed-bytes:{}+s3fifo:{item_count}+children", all_items_bytes / 50),
         format!("fixed-hindsight:{item_count}+subtree:1+children-always"),
     ]);
     notations
@@ -230,12 +175,7 @@ fn notations_for(log: &RequestLog) -> Vec<String> {
 
 fn latency_table() -> Table {
     Table {
-        single: vec![
-            (1.0, 1300.0),
-            (1000.0, 1350.0),
-            (10_000.0, 1500.0),
-            (1_000_000.0, 16_000.0),
-        ],
+        single: vec![(1.0, 1300.0), (1000.0, 1350.0), (10_000.0, 1500.0), (1_000_000.0, 16_000.0)],
         batch: vec![(1.0, 1300.0), (10.0, 1640.0), (100.0, 4900.0)],
     }
 }

@@ -18,11 +18,7 @@ fn choose_value_bytes(item: u64, doublings_max: u32) -> u32 {
 
 /// Fills a store with twice what fits, and returns how many items were planned and how many it holds.
 fn count_planned_and_stored_items(doublings_max: u32) -> (f64, f64) {
-    let config = Config {
-        memory_bytes: MEMORY_BYTES,
-        workers: 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: MEMORY_BYTES, workers: 1, ..Config::default() };
     let store = Store::new(config).unwrap();
     let mut worker = store.worker();
     worker.go_online();

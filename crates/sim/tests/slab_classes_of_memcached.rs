@@ -3,10 +3,7 @@
 //! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it prints
 //! that and compares nothing (`make oracle-slabs` fails in that case).
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the peer is a process of its own"
-)]
+#![expect(clippy::disallowed_methods, reason = "the peer is a process of its own")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -39,14 +36,7 @@ fn lines_of_memcached(options: &[String]) -> Option<String> {
 /// Bytes of the unit of `-o slab_chunk_max`: kibibytes according to the help, or bytes in versions about 1.6.18.
 fn chunk_max_unit_bytes() -> u32 {
     let lines = lines_of_memcached(&["-o".into(), "slab_chunk_max=16".into()]).unwrap_or_default();
-    if lines
-        .trim_end()
-        .ends_with("chunk size     16384 perslab      64")
-    {
-        1024
-    } else {
-        1
-    }
+    if lines.trim_end().ends_with("chunk size     16384 perslab      64") { 1024 } else { 1 }
 }
 
 #[test]
@@ -77,10 +67,7 @@ fn classes_equal_those_of_memcached() {
                     }
                     config.check().unwrap();
                     let Some(memcached_lines) = lines_of_memcached(&options) else {
-                        assert!(
-                            std::env::var_os("MEMCACHED").is_none(),
-                            "MEMCACHED does not run"
-                        );
+                        assert!(std::env::var_os("MEMCACHED").is_none(), "MEMCACHED does not run");
                         eprintln!("no memcached here: nothing compared");
                         return;
                     };

@@ -69,10 +69,7 @@ impl Server {
         let stream = std::iter::repeat_with(|| UnixStream::connect(&socket_path))
             .take(2_000_000)
             .find_map(Result::ok);
-        Self {
-            process,
-            socket: BufReader::new(stream.expect("memcached listens")),
-        }
+        Self { process, socket: BufReader::new(stream.expect("memcached listens")) }
     }
 
     fn store_values(&mut self, numbers: Range<usize>, sizes: &mut RandomSizes) {
@@ -122,12 +119,7 @@ impl Server {
 fn demand_of_first_items(items: u64) -> Demand {
     let (mut demand, mut sizes) = (Demand::default(), RandomSizes(SEED));
     for _ in 0..items {
-        demand.add(
-            &SlabConfig::default(),
-            head_bytes(KEY_BYTES, false),
-            sizes.next_size(),
-            1,
-        );
+        demand.add(&SlabConfig::default(), head_bytes(KEY_BYTES, false), sizes.next_size(), 1);
     }
     demand
 }
@@ -140,40 +132,17 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
     let size_texts: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default_config.clone()),
-        (
-            "f200",
-            vec!["-f2".to_owned()],
-            SlabConfig {
-                factor: 2.0,
-                ..default_config.clone()
-            },
-        ),
-        (
-            "f108",
-            vec!["-f1.08".to_owned()],
-            SlabConfig {
-                factor: 1.08,
-                ..default_config.clone()
-            },
-        ),
+        ("f200", vec!["-f2".to_owned()], SlabConfig { factor: 2.0, ..default_config.clone() }),
+        ("f108", vec!["-f1.08".to_owned()], SlabConfig { factor: 1.08, ..default_config.clone() }),
         (
             "optimal",
-            vec![
-                "-o".to_owned(),
-                format!("slab_sizes={}", size_texts.join("-")),
-            ],
-            SlabConfig {
-                slab_sizes: Some(explicit_sizes),
-                ..default_config
-            },
+            vec!["-o".to_owned(), format!("slab_sizes={}", size_texts.join("-"))],
+            SlabConfig { slab_sizes: Some(explicit_sizes), ..default_config },
         ),
     ];
     for (name, options, config) in cases {
         let held_items = Server::start(name, MEMORY_MIB, &options).fill_until_first_eviction(500);
-        let plan = Plan::new(
-            &SlabClasses::new(&config),
-            &demand_of_first_items(held_items),
-        );
+        let plan = Plan::new(&SlabClasses::new(&config), &demand_of_first_items(held_items));
         let predicted_items = plan.items_that_fit(MEMORY_MIB << 20);
         let error = predicted_items as f64 / held_items as f64 - 1.0;
         eprintln!(

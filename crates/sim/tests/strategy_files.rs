@@ -7,35 +7,23 @@ use glasscache_sim::strategy::report::{ReportOptions, report};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 
-const OPTIONS: ReportOptions<'static> = ReportOptions {
-    draw_seed: Some(1),
-    route_of: &[],
-    route_count: 0,
-};
+const OPTIONS: ReportOptions<'static> =
+    ReportOptions { draw_seed: Some(1), route_of: &[], route_count: 0 };
 
 #[test]
 fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its_rules_need() {
-    let log = topic_tree(&TopicTreeConfig {
-        items: 1000,
-        requests: 3000,
-        ..TopicTreeConfig::default()
-    });
+    let log =
+        topic_tree(&TopicTreeConfig { items: 1000, requests: 3000, ..TopicTreeConfig::default() });
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    for (notation, needs_children) in [
-        ("fixed:50", false),
-        ("lru:50+children", true),
-        ("subtree:2", true),
-    ] {
+    for (notation, needs_children) in
+        [("fixed:50", false), ("lru:50+children", true), ("subtree:2", true)]
+    {
         let strategy: Strategy = notation.parse().unwrap();
         let text = build_strategy_file(&prepared, &cost, &strategy).to_string();
         let file: StrategyFile = text.parse().unwrap();
         assert_eq!(!file.children.is_empty(), needs_children, "{notation}");
-        let figures: Vec<&str> = file
-            .forecast
-            .iter()
-            .map(|forecast| &*forecast.figure)
-            .collect();
+        let figures: Vec<&str> = file.forecast.iter().map(|forecast| &*forecast.figure).collect();
         assert_eq!(figures, ["calls", "keys", "added_ms_p50", "added_ms_p95"]);
 
         let report = report(&prepared, &cost, &strategy, OPTIONS);
@@ -49,18 +37,9 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         ];
         for (forecast, expected) in file.forecast.iter().zip(expected) {
             let figure = &forecast.figure;
-            assert!(
-                (forecast.value - expected).abs() < 1e-5,
-                "{notation}, {figure}"
-            );
-            assert!(
-                forecast.low < expected && expected < forecast.high,
-                "{figure}"
-            );
-            assert!(
-                forecast.high < 2.0 * expected,
-                "{figure} is bounded: {forecast:?}"
-            );
+            assert!((forecast.value - expected).abs() < 1e-5, "{notation}, {figure}");
+            assert!(forecast.low < expected && expected < forecast.high, "{figure}");
+            assert!(forecast.high < 2.0 * expected, "{figure} is bounded: {forecast:?}");
         }
     }
 }

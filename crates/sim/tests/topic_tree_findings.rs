@@ -21,10 +21,7 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
         prepared,
         cost,
         &strategy,
-        Choices {
-            fixed: &fixed,
-            learned: &LearnedItems::default(),
-        },
+        Choices { fixed: &fixed, learned: &LearnedItems::default() },
         CostMode::Median,
         prepared.len(),
     )
@@ -32,11 +29,7 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
 
 fn second_half_figures(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
     let request_stats = replay(prepared, cost, notation);
-    compute_figures(
-        prepared,
-        &request_stats,
-        prepared.second_half_start()..prepared.len(),
-    )
+    compute_figures(prepared, &request_stats, prepared.second_half_start()..prepared.len())
 }
 
 #[test]
@@ -49,10 +42,7 @@ fn reproduces_both_initial_findings() {
     for item_count in [200, 1000] {
         let lru = second_half_figures(&prepared, &cost, &format!("lru:{item_count}"));
         let fixed = second_half_figures(&prepared, &cost, &format!("fixed:{item_count}"));
-        assert!(
-            fixed.added_ns < lru.added_ns,
-            "time with {item_count} items"
-        );
+        assert!(fixed.added_ns < lru.added_ns, "time with {item_count} items");
         assert!(
             fixed.share_slower[2] < lru.share_slower[2],
             "slow requests with {item_count} items"
@@ -83,10 +73,7 @@ fn speed_of_the_replay() {
         "s3fifo:1000",
         "lru-bytes:4M",
     ];
-    for notation in notations
-        .into_iter()
-        .chain(["fixed:200+children", "children", "subtree:2"])
-    {
+    for notation in notations.into_iter().chain(["fixed:200+children", "children", "subtree:2"]) {
         let cpu_ns_before = thread_cpu_ns();
         let request_stats = replay(&prepared, &cost, notation);
         let million_accesses_per_s =
@@ -109,23 +96,16 @@ fn speed_of_a_search() {
     let learned_by_share = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
     let candidates = list_candidates(&prepared, 16 << 20, &learned_by_share);
     let mut added_ns_sums = [0; 2];
-    for (added_ns_sum, evaluation) in added_ns_sums
-        .iter_mut()
-        .zip([Evaluation::OutOfSample, Evaluation::Hindsight])
+    for (added_ns_sum, evaluation) in
+        added_ns_sums.iter_mut().zip([Evaluation::OutOfSample, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
         let learned_by_share = LearnedByShare::learn(&prepared, evaluation);
         for candidate in &candidates {
             let memory_bytes = candidate.memory_bytes;
             let limit_ns = best_so_far.least_added_ns_within(memory_bytes);
-            let candidate_added_ns = evaluate(
-                &prepared,
-                &cost,
-                candidate,
-                evaluation,
-                &learned_by_share,
-                limit_ns,
-            );
+            let candidate_added_ns =
+                evaluate(&prepared, &cost, candidate, evaluation, &learned_by_share, limit_ns);
             best_so_far.record(memory_bytes, candidate_added_ns);
         }
         *added_ns_sum = best_so_far.least_added_ns_within(16 << 20).unwrap();

@@ -6,10 +6,7 @@
 //! `density -- MiB workers chain` sends one store through fills of changing sizes, and prints the use of its
 //! memory.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "an example measures what the kernel reports"
-)]
+#![expect(clippy::disallowed_methods, reason = "an example measures what the kernel reports")]
 #![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
@@ -26,34 +23,22 @@ fn next_random(random_state: &mut u64) -> u64 {
 /// A size from the mix, by the Box-Muller transform.
 fn log_normal_size(random_state: &mut u64) -> usize {
     let to_unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (first_unit, second_unit) = (
-        to_unit(next_random(random_state)),
-        to_unit(next_random(random_state)),
-    );
+    let (first_unit, second_unit) =
+        (to_unit(next_random(random_state)), to_unit(next_random(random_state)));
     let normal = (-2.0 * first_unit.ln()).sqrt() * (std::f64::consts::TAU * second_unit).cos();
     ((230f64.ln() + 1.5 * normal).exp() as usize).clamp(1, 1_000_000)
 }
 
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap_or("");
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|kib| kib.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Nanoseconds that this thread has run on a processor, so that other load on the machine is not counted.
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace()
-        .next()
-        .and_then(|ns| ns.parse().ok())
-        .unwrap_or(0.0)
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
 }
 
 fn key_of(number: usize) -> String {
@@ -90,22 +75,16 @@ fn set_item(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
 }
 
 fn fill_and_report(memory_mib: u64, worker_count: usize, value_bytes: usize) {
-    let config = Config {
-        memory_bytes: memory_mib << 20,
-        workers: worker_count,
-        ..Config::default()
-    };
+    let config =
+        Config { memory_bytes: memory_mib << 20, workers: worker_count, ..Config::default() };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let filler: Vec<u8> = (0..1_000_000u32).map(|index| (index * 7) as u8).collect();
     let (mut sent_bytes, mut set_count, mut refused, mut random_state) = (0u64, 0, 0, 1);
     let start_ns = cpu_ns();
     while sent_bytes < 2 * (memory_mib << 20) {
-        let item_value_bytes = if value_bytes == 0 {
-            log_normal_size(&mut random_state)
-        } else {
-            value_bytes
-        };
+        let item_value_bytes =
+            if value_bytes == 0 { log_normal_size(&mut random_state) } else { value_bytes };
         let value = filler.get(..item_value_bytes).unwrap_or(&filler);
         refused += u64::from(!set_item(&mut worker, &key_of(set_count), value));
         sent_bytes += 20 + item_value_bytes as u64;
@@ -131,9 +110,8 @@ fn fill_and_report(memory_mib: u64, worker_count: usize, value_bytes: usize) {
 fn time_gets(worker: &mut Worker, stored_count: usize) -> (f64, f64) {
     let mut random_state = 7;
     let resident_items = worker.store().counters().items as usize;
-    let first_key_number = stored_count
-        .saturating_sub(resident_items * 8 / 10)
-        .min(stored_count - 1);
+    let first_key_number =
+        stored_count.saturating_sub(resident_items * 8 / 10).min(stored_count - 1);
     let keys: Vec<String> = (0..400_000)
         .map(|_| {
             key_of(
@@ -146,15 +124,11 @@ fn time_gets(worker: &mut Worker, stored_count: usize) -> (f64, f64) {
         let start_ns = cpu_ns();
         let mut read_bytes = 0u64;
         for chunk in keys.chunks(batch) {
-            let hashes: Vec<_> = chunk
-                .iter()
-                .map(|key| worker.store().hash(key.as_bytes()))
-                .collect();
+            let hashes: Vec<_> =
+                chunk.iter().map(|key| worker.store().hash(key.as_bytes())).collect();
             if batch > 1 {
-                let prefetches: Vec<_> = hashes
-                    .iter()
-                    .map(|hash| worker.prefetch_bucket(*hash))
-                    .collect();
+                let prefetches: Vec<_> =
+                    hashes.iter().map(|hash| worker.prefetch_bucket(*hash)).collect();
                 for (hash, prefetch) in hashes.iter().zip(prefetches) {
                     worker.prefetch_item(*hash, prefetch);
                 }
@@ -177,11 +151,8 @@ const FILL_VALUE_BYTES: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 /// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read
 /// once.
 fn fill_with_changing_sizes(memory_mib: u64, worker_count: usize) {
-    let config = Config {
-        memory_bytes: memory_mib << 20,
-        workers: worker_count,
-        ..Config::default()
-    };
+    let config =
+        Config { memory_bytes: memory_mib << 20, workers: worker_count, ..Config::default() };
     let store = Store::new(config).expect("a store");
     let mut workers: Vec<Worker> = (0..worker_count).map(|_| store.worker()).collect();
     let filler = vec![7; 1_000_000];
@@ -189,11 +160,8 @@ fn fill_with_changing_sizes(memory_mib: u64, worker_count: usize) {
     for value_bytes in FILL_VALUE_BYTES {
         let (mut sent_bytes, mut set_count) = (0u64, 0);
         while sent_bytes < memory_mib << 20 {
-            let item_value_bytes = if value_bytes == 0 {
-                log_normal_size(&mut random_state)
-            } else {
-                value_bytes
-            };
+            let item_value_bytes =
+                if value_bytes == 0 { log_normal_size(&mut random_state) } else { value_bytes };
             let value = filler.get(..item_value_bytes).unwrap_or(&filler);
             let worker_index = set_count / 64 % workers.len();
             if let Some(worker) = workers.get_mut(worker_index) {
@@ -229,29 +197,19 @@ fn fill_with_changing_sizes(memory_mib: u64, worker_count: usize) {
 
 fn main() {
     if std::env::args().nth(3).is_some_and(|word| word == "chain") {
-        let parse_argument = |index| {
-            std::env::args()
-                .nth(index)
-                .and_then(|text| text.parse().ok())
-        };
+        let parse_argument = |index| std::env::args().nth(index).and_then(|text| text.parse().ok());
         return fill_with_changing_sizes(
             parse_argument(1).unwrap_or(64),
             parse_argument(2).unwrap_or(4) as usize,
         );
     }
-    let arguments: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|text| text.parse().ok())
-        .collect();
+    let arguments: Vec<usize> =
+        std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let memory_mib = arguments.first().copied().unwrap_or(64) as u64;
     let worker_count = arguments.get(1).copied().unwrap_or(2);
     let sizes: &[usize] = arguments.get(2..).unwrap_or_default();
     let default_sizes = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
-    for &value_bytes in if sizes.is_empty() {
-        &default_sizes
-    } else {
-        sizes
-    } {
+    for &value_bytes in if sizes.is_empty() { &default_sizes } else { sizes } {
         fill_and_report(memory_mib, worker_count, value_bytes);
     }
 }

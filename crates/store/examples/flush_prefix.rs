@@ -18,13 +18,7 @@ const ITEMS_READ: usize = 1000;
 
 fn set(worker: &mut Worker, key: &str) {
     let hash = worker.store().hash(key.as_bytes());
-    worker.set(
-        key.as_bytes(),
-        hash,
-        &[b'v'; 32],
-        &SetOptions::default(),
-        NOW,
-    );
+    worker.set(key.as_bytes(), hash, &[b'v'; 32], &SetOptions::default(), NOW);
     worker.pass();
 }
 
@@ -40,9 +34,7 @@ fn is_found(worker: &Worker, key: &str) -> bool {
 fn read_all(worker: &mut Worker, keys: &[String], read_count: usize) -> usize {
     let mut hits = 0;
     for read_number in 0..read_count {
-        let key = keys
-            .get(read_number % keys.len())
-            .map_or("", String::as_str);
+        let key = keys.get(read_number % keys.len()).map_or("", String::as_str);
         hits += usize::from(is_found(worker, key));
         worker.pass();
     }
@@ -50,10 +42,8 @@ fn read_all(worker: &mut Worker, keys: &[String], read_count: usize) -> usize {
 }
 
 fn time_flush(item_count: usize) {
-    let config = Config {
-        memory_bytes: (item_count as u64 * 80).max(64 << 20),
-        ..Config::default()
-    };
+    let config =
+        Config { memory_bytes: (item_count as u64 * 80).max(64 << 20), ..Config::default() };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
@@ -62,14 +52,10 @@ fn time_flush(item_count: usize) {
     }
     let stored_count = store.counters().items;
     let start = Instant::now();
-    store
-        .flush_prefix(b"shop:", NOW)
-        .expect("room for a prefix");
+    store.flush_prefix(b"shop:", NOW).expect("room for a prefix");
     let flush_us = start.elapsed().as_secs_f64() * 1e6;
     let step = (item_count / 100_000).max(1);
-    let keys = (0..item_count)
-        .step_by(step)
-        .map(|number| format!("shop:item:{number}"));
+    let keys = (0..item_count).step_by(step).map(|number| format!("shop:item:{number}"));
     let found_count = keys.filter(|key| is_found(&worker, key)).count();
     println!("{stored_count} items flushed in {flush_us:.1} us; {found_count} found afterwards");
 }
@@ -78,17 +64,14 @@ fn time_reads(prefix_count: usize, read_count: usize) {
     let store = Store::new(Config::default()).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
-    let keys: Vec<String> = (0..ITEMS_READ)
-        .map(|number| format!("user:{number}:profile"))
-        .collect();
+    let keys: Vec<String> =
+        (0..ITEMS_READ).map(|number| format!("user:{number}:profile")).collect();
     for key in &keys {
         set(&mut worker, key);
     }
     for number in 0..prefix_count {
         let prefix = format!("tenant{number}:");
-        store
-            .flush_prefix(prefix.as_bytes(), NOW)
-            .expect("room for a prefix");
+        store.flush_prefix(prefix.as_bytes(), NOW).expect("room for a prefix");
     }
     let start = Instant::now();
     let hits = read_all(&mut worker, &keys, read_count);

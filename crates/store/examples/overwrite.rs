@@ -4,10 +4,7 @@
 //! round sets as many random keys as there are. Prints processor time per set and the resident memory, which
 //! should stay near a small multiple of the keys' bytes however large `-m` is.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "an example measures what the kernel reports"
-)]
+#![expect(clippy::disallowed_methods, reason = "an example measures what the kernel reports")]
 #![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};
@@ -51,16 +48,11 @@ fn set_item(worker: &mut Worker, key: &str, value: &[u8]) {
 }
 
 fn main() {
-    let arguments: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|text| text.parse().ok())
-        .collect();
+    let arguments: Vec<usize> =
+        std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let argument = |index: usize, default| arguments.get(index).copied().unwrap_or(default);
     let (value_bytes, key_count) = (argument(1, 1000), argument(2, 200_000));
-    let config = Config {
-        memory_bytes: (argument(0, 1024) as u64) << 20,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: (argument(0, 1024) as u64) << 20, ..Config::default() };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let value = vec![7; value_bytes];
@@ -69,11 +61,7 @@ fn main() {
         let start_ns = read_proc_number("/proc/thread-self/schedstat", "");
         for write_number in 0..key_count {
             let random_number = next_random(&mut random_state) as usize % key_count;
-            let key_number = if round == 0 {
-                write_number
-            } else {
-                random_number
-            };
+            let key_number = if round == 0 { write_number } else { random_number };
             set_item(&mut worker, &format!("key:{key_number:016}"), &value);
         }
         let ns_per_set =

@@ -3,10 +3,7 @@
 //! `cargo run --release -p glasscache-store --example restart -- [MiB of -m] [value bytes] [threads]`; the file is one
 //! in memory, and it is mapped anew, as the next process does.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "an example measures what the kernel reports"
-)]
+#![expect(clippy::disallowed_methods, reason = "an example measures what the kernel reports")]
 #![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use std::os::fd::AsFd;
@@ -37,23 +34,14 @@ fn print_duration<T>(name: &str, operation: impl FnOnce() -> T) -> T {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<u64> = std::env::args()
-        .skip(1)
-        .flat_map(|text| text.parse())
-        .collect();
+    let arguments: Vec<u64> = std::env::args().skip(1).flat_map(|text| text.parse()).collect();
     let argument = |index: usize, default| arguments.get(index).copied().unwrap_or(default);
     let (mebibytes, value_bytes) = (argument(0, 1024), argument(1, 1000) as usize);
     let thread_count = argument(2, 2);
-    let config = Config {
-        memory_bytes: mebibytes << 20,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: mebibytes << 20, ..Config::default() };
     let file = memfd_create("memory", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, Store::file_bytes(&config)?)?;
-    let mapped_file = || MappedFile {
-        descriptor: file.as_fd(),
-        offset: 0,
-    };
+    let mapped_file = || MappedFile { descriptor: file.as_fd(), offset: 0 };
     let store = Store::in_file(config.clone(), mapped_file())?;
     let mut worker = store.worker();
     worker.go_online();
@@ -70,10 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(worker);
     let item_count = store.counters().items;
     println!("{item_count} items of {value_bytes} bytes");
-    let stop_time = StopTime {
-        second: NOW,
-        unix_ms: 0,
-    };
+    let stop_time = StopTime { second: NOW, unix_ms: 0 };
     let snapshot = print_duration("saved", || store.snapshot(stop_time)).unwrap_or_default();
     drop(store);
     let store = print_duration("recovered", || {

@@ -123,9 +123,7 @@ impl ItemAccounting {
                 }
             }
         }
-        store
-            .segments
-            .count_dead(item.addr, store.record_bytes(item));
+        store.segments.count_dead(item.addr, store.record_bytes(item));
     }
 
     /// Empties the slot that names the item at `addr`; false if it names another item now.
@@ -216,9 +214,7 @@ impl ItemAccounting {
         let unreported = self.unreported_items.get() + amount;
         self.unreported_items.set(unreported);
         if unreported.abs() >= ITEMS_PER_REPORT {
-            self.store
-                .approximate_item_count
-                .fetch_add(unreported, Ordering::Relaxed);
+            self.store.approximate_item_count.fetch_add(unreported, Ordering::Relaxed);
             self.unreported_items.set(0);
             self.resize_index();
         }
@@ -247,11 +243,8 @@ impl ItemAccounting {
     pub(crate) fn resize_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
-            let item_count = self
-                .store
-                .approximate_item_count
-                .load(Ordering::Relaxed)
-                .max(0) as usize;
+            let item_count =
+                self.store.approximate_item_count.load(Ordering::Relaxed).max(0) as usize;
             self.store.ghost.resize_step(
                 item_count * percent / 100,
                 &self.store.segments,
@@ -269,32 +262,21 @@ pub(crate) fn count_item_in_block(
     item: &LocatedItem,
     sign: i64,
 ) {
-    let piece_bytes: usize = store
-        .pieces_of(item)
-        .map(|piece| piece_record_bytes(store.piece_data_bytes(piece)))
-        .sum();
+    let piece_bytes: usize =
+        store.pieces_of(item).map(|piece| piece_record_bytes(store.piece_data_bytes(piece))).sum();
     block.add(CounterId::Items, sign);
     block.add(CounterId::UserBytes, sign * Store::user_bytes(item) as i64);
-    block.add(
-        CounterId::ItemBytes,
-        sign * (store.record_bytes(item) + piece_bytes) as i64,
-    );
+    block.add(CounterId::ItemBytes, sign * (store.record_bytes(item) + piece_bytes) as i64);
     let memcached_bytes = Store::memcached_item_bytes(
         item.header.key_bytes,
         item.header.value_bytes as usize,
         item.header.flags,
     );
-    block.add_to_class(
-        store.slab_class(memcached_bytes),
-        sign,
-        sign * memcached_bytes as i64,
-    );
+    block.add_to_class(store.slab_class(memcached_bytes), sign, sign * memcached_bytes as i64);
 }
 
 impl Drop for ItemAccounting {
     fn drop(&mut self) {
-        self.store
-            .approximate_item_count
-            .fetch_add(self.unreported_items.get(), Ordering::Relaxed);
+        self.store.approximate_item_count.fetch_add(self.unreported_items.get(), Ordering::Relaxed);
     }
 }

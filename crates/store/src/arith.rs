@@ -41,9 +41,7 @@ fn change_number(
     if old_text.is_empty() {
         return Ok(ArithOutcome::NotANumber);
     }
-    if options
-        .required_cas
-        .is_some_and(|required_unique| required_unique.0 != store.unique_of(old))
+    if options.required_cas.is_some_and(|required_unique| required_unique.0 != store.unique_of(old))
     {
         return Ok(ArithOutcome::Exists);
     }
@@ -113,15 +111,9 @@ fn decimal_digits(number: u64) -> Vec<u8> {
 /// The number at the start of a value: spaces, digits, then the end or a space (as strtoull with memcached's check).
 fn parse_number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
-    let end = text
-        .iter()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, after_digits) = text.split_at(end);
-    if after_digits
-        .first()
-        .is_some_and(|byte| !byte.is_ascii_whitespace())
-    {
+    if after_digits.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
         return None;
     }
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -136,14 +128,7 @@ mod tests {
         assert_eq!(parse_number(b"12"), Some(12));
         assert_eq!(parse_number(b" 7   "), Some(7));
         assert_eq!(parse_number(b"18446744073709551615"), Some(u64::MAX));
-        for bad in [
-            &b""[..],
-            b" ",
-            b"-1",
-            b"12a",
-            b"a12",
-            b"18446744073709551616",
-        ] {
+        for bad in [&b""[..], b" ", b"-1", b"12a", b"a12", b"18446744073709551616"] {
             assert_eq!(parse_number(bad), None);
         }
     }

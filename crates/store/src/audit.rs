@@ -44,9 +44,7 @@ impl Store {
         let segment_bytes = self.arena().segment_bytes();
         let mut open_segments = Vec::new();
         for worker in workers {
-            worker
-                .appender
-                .list_segments(|id, used_bytes| open_segments.push((id, used_bytes)));
+            worker.appender.list_segments(|id, used_bytes| open_segments.push((id, used_bytes)));
         }
         let mut live_items = HashSet::new();
         let mut segment_count = 0;
@@ -78,11 +76,7 @@ impl Store {
                 }
             };
             let live_bytes = self.audit_segment(view.id, used_bytes, &mut live_items);
-            assert_eq!(
-                live_bytes, view.live_bytes,
-                "live bytes of segment {:?}",
-                view.id
-            );
+            assert_eq!(live_bytes, view.live_bytes, "live bytes of segment {:?}", view.id);
             audit.live_bytes += live_bytes;
             audit.dead_bytes += used_bytes - live_bytes;
             audit.open_bytes += segment_bytes - used_bytes;
@@ -119,17 +113,13 @@ impl Store {
         while offset < used_bytes {
             let addr = start.plus(offset);
             let (record_bytes, is_live) = match self.record_at(addr) {
-                Some(Record::Piece { data_bytes, hash }) => (
-                    piece_record_bytes(data_bytes),
-                    self.has_owner(addr, KeyHash(hash)),
-                ),
+                Some(Record::Piece { data_bytes, hash }) => {
+                    (piece_record_bytes(data_bytes), self.has_owner(addr, KeyHash(hash)))
+                }
                 Some(Record::Item) => {
                     let item = self.locate(addr);
                     let hash = self.hash(self.key_of(&item));
-                    let is_live = self
-                        .index
-                        .find(hash, |slot_addr| slot_addr == addr)
-                        .is_some();
+                    let is_live = self.index.find(hash, |slot_addr| slot_addr == addr).is_some();
                     if is_live {
                         assert!(live_items.insert(addr), "an item found twice");
                     }
@@ -140,10 +130,7 @@ impl Store {
             offset += record_bytes;
             live_bytes += if is_live { record_bytes } else { 0 };
         }
-        assert_eq!(
-            offset, used_bytes,
-            "a record runs over the end of its segment"
-        );
+        assert_eq!(offset, used_bytes, "a record runs over the end of its segment");
         live_bytes
     }
 
@@ -159,19 +146,15 @@ impl Store {
     fn audit_index(&self, live_items: &HashSet<Addr>) -> usize {
         let (mut cursor, mut seen_addresses, mut entries) = (Some(0), HashSet::new(), Vec::new());
         while let Some(walk_cursor) = cursor {
-            let bucket_count = self
-                .index
-                .entries_of(KeyHash(u64::reverse_bits(walk_cursor)), &mut entries);
+            let bucket_count =
+                self.index.entries_of(KeyHash(u64::reverse_bits(walk_cursor)), &mut entries);
             cursor = crate::index::next_cursor(walk_cursor, bucket_count);
             for entry in &entries {
                 assert!(
                     live_items.contains(&entry.item_addr()),
                     "a slot names what is not in a segment"
                 );
-                assert!(
-                    seen_addresses.insert(entry.item_addr()),
-                    "two slots name one item"
-                );
+                assert!(seen_addresses.insert(entry.item_addr()), "two slots name one item");
             }
         }
         assert_eq!(

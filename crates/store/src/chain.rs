@@ -24,10 +24,9 @@ impl ValuePart<'_> {
     pub(crate) fn len(&self, store: &Store) -> usize {
         match self {
             ValuePart::Bytes(bytes) => bytes.len(),
-            ValuePart::Pieces(pieces) => pieces
-                .iter()
-                .map(|&piece| store.piece_data_bytes(piece))
-                .sum(),
+            ValuePart::Pieces(pieces) => {
+                pieces.iter().map(|&piece| store.piece_data_bytes(piece)).sum()
+            }
         }
     }
 }
@@ -106,8 +105,7 @@ impl<'w> Chain<'w> {
         let mut slice = slices.next().unwrap_or_default();
         while unwritten_bytes > 0 {
             let (piece, piece_len) =
-                self.allocator
-                    .append_piece(self.segment_kind, self.hash, unwritten_bytes)?;
+                self.allocator.append_piece(self.segment_kind, self.hash, unwritten_bytes)?;
             self.new_pieces.push(piece);
             self.pieces.push(piece);
             let mut filled_bytes = 0;
@@ -116,11 +114,8 @@ impl<'w> Chain<'w> {
                 let addr = piece.plus(PIECE_HEADER_BYTES + filled_bytes);
                 self.allocator.store().arena().write(addr, copied);
                 filled_bytes += copied.len();
-                slice = if uncopied.is_empty() {
-                    slices.next().unwrap_or_default()
-                } else {
-                    uncopied
-                };
+                slice =
+                    if uncopied.is_empty() { slices.next().unwrap_or_default() } else { uncopied };
             }
             unwritten_bytes -= piece_len;
         }

@@ -144,10 +144,7 @@ impl CounterBlock {
 /// Adds to a counter. It has one writer, so a load and a store are enough; readers may see either.
 #[inline]
 fn add_to_counter(counter: &AtomicI64, amount: i64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(amount),
-        Ordering::Relaxed,
-    );
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 /// A pair of numbers for each class.
@@ -175,9 +172,7 @@ pub(crate) fn sum_blocks<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> 
         }
     }
     let total_of = |counter_id: CounterId| {
-        totals
-            .get(counter_id as usize)
-            .map_or(0, |&total| total.max(0) as u64)
+        totals.get(counter_id as usize).map_or(0, |&total| total.max(0) as u64)
     };
     Counters {
         items: total_of(CounterId::Items),

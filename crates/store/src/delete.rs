@@ -45,10 +45,7 @@ fn try_delete(
         write.remove_dead();
         return Ok(DeleteOutcome::NotFound);
     };
-    if options
-        .required_cas
-        .is_some_and(|required| required.0 != write.store().unique_of(&old))
-    {
+    if options.required_cas.is_some_and(|required| required.0 != write.store().unique_of(&old)) {
         return Ok(DeleteOutcome::Exists);
     }
     if options.clear_value {

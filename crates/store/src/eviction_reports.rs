@@ -37,10 +37,7 @@ impl EvictionReports {
     pub(crate) fn set_enabled(&self, is_enabled: bool) {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
         if !is_enabled {
-            self.pending
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clear();
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 

@@ -59,14 +59,10 @@ impl Flushes {
 
     /// Continues where another one with the same seed ended; no other thread uses this one yet.
     pub(crate) fn restore(&self, snapshot: &FlushSnapshot) {
-        self.prefixes
-            .restore(&snapshot.prefixes, snapshot.flush_count);
-        self.last_full_flush
-            .store(snapshot.last_full_flush, Ordering::Release);
-        self.flush_count
-            .store(snapshot.flush_count, Ordering::Release);
-        self.due_second_plus_one
-            .store(snapshot.due_second_plus_one, Ordering::Release);
+        self.prefixes.restore(&snapshot.prefixes, snapshot.flush_count);
+        self.last_full_flush.store(snapshot.last_full_flush, Ordering::Release);
+        self.flush_count.store(snapshot.flush_count, Ordering::Release);
+        self.due_second_plus_one.store(snapshot.due_second_plus_one, Ordering::Release);
     }
 
     /// The generation of a segment that is opened now.
@@ -105,31 +101,23 @@ impl Flushes {
         prefix: &[u8],
         oldest_generation: impl FnOnce() -> u64,
     ) -> Result<(), TableFull> {
-        let _change_guard = self
-            .change_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _change_guard = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
         let last_forgettable_flush = || oldest_generation().max(self.living_generation_min());
         // INVARIANT: recorded before it is counted, so a segment of this generation sees the flush as one that came
         // before it, and an item of an earlier one is never found alive when this returns.
-        self.prefixes
-            .record(prefix, flush_number, last_forgettable_flush)?;
+        self.prefixes.record(prefix, flush_number, last_forgettable_flush)?;
         self.flush_count.store(flush_number, Ordering::Release);
         Ok(())
     }
 
     /// Makes everything written before the clock reaches `flush_at` dead from then on. It replaces a pending flush.
     pub(crate) fn flush(&self, flush_at: Seconds, now: Seconds) {
-        let _change_guard = self
-            .change_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _change_guard = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if flush_at <= now {
             self.apply_full_flush();
         } else {
-            self.due_second_plus_one
-                .store(u64::from(flush_at.0) + 1, Ordering::Release);
+            self.due_second_plus_one.store(u64::from(flush_at.0) + 1, Ordering::Release);
         }
     }
 
@@ -148,10 +136,7 @@ impl Flushes {
     /// it, so that no operation of that second still sees flushed items.
     #[cold]
     fn apply_due_flush_under_lock(&self, now: Seconds) {
-        let _change_guard = self
-            .change_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _change_guard = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let due_second_plus_one = self.due_second_plus_one.load(Ordering::Relaxed);
         if due_second_plus_one != 0 && due_second_plus_one <= u64::from(now.0) + 1 {
             self.apply_full_flush();
@@ -196,9 +181,7 @@ mod tests {
     #[test]
     fn generations_do_not_return_after_as_many_flushes_as_32_bits_count() {
         let flushes = Flushes::new(7);
-        flushes
-            .flush_count
-            .store(u64::from(u32::MAX), Ordering::Relaxed);
+        flushes.flush_count.store(u64::from(u32::MAX), Ordering::Relaxed);
         flushes.flush(NOW, NOW);
         assert_eq!(flushes.generation(), 1 << 32);
     }
@@ -209,10 +192,7 @@ mod tests {
         flushes.flush_prefix(b"a:", || 0).unwrap();
         flushes.flush(NOW, NOW);
         flushes.flush_prefix(b"b:", || 0).unwrap();
-        assert_eq!(
-            (flushes.generation(), flushes.living_generation_min()),
-            (3, 2)
-        );
+        assert_eq!((flushes.generation(), flushes.living_generation_min()), (3, 2));
         let is_flushed = |generation, key| flushes.is_flushed(generation, || key);
         assert!(is_flushed(1, b"a:x") && is_flushed(2, b"b:x"));
         assert!(!is_flushed(2, b"a:x") && !is_flushed(3, b"b:x"));
@@ -259,11 +239,7 @@ mod interleaved {
                 copy_generation: AtomicU64::new(0),
             };
             let entry = Entry::new(KEY_HASH, 0, ITEM_ADDR);
-            flushed_item
-                .index
-                .lock(KEY_HASH)
-                .insert(entry, &NoSegments)
-                .unwrap();
+            flushed_item.index.lock(KEY_HASH).insert(entry, &NoSegments).unwrap();
             Arc::new(flushed_item)
         }
 
@@ -308,15 +284,9 @@ mod interleaved {
                 thread::spawn(move || flushed_item.copy())
             };
             flushed_item.flushes.flush(NOW, NOW);
-            assert!(
-                !flushed_item.has_living_item(),
-                "alive when the flush had ended"
-            );
+            assert!(!flushed_item.has_living_item(), "alive when the flush had ended");
             copier.join().unwrap();
-            assert!(
-                !flushed_item.has_living_item(),
-                "alive when the copy was made"
-            );
+            assert!(!flushed_item.has_living_item(), "alive when the copy was made");
         });
     }
 
@@ -329,15 +299,9 @@ mod interleaved {
                 thread::spawn(move || flushed_item.copy())
             };
             flushed_item.flushes.flush_prefix(b"k", || 0).unwrap();
-            assert!(
-                !flushed_item.has_living_item(),
-                "alive when the flush had ended"
-            );
+            assert!(!flushed_item.has_living_item(), "alive when the flush had ended");
             copier.join().unwrap();
-            assert!(
-                !flushed_item.has_living_item(),
-                "alive when the copy was made"
-            );
+            assert!(!flushed_item.has_living_item(), "alive when the copy was made");
         });
     }
 
@@ -358,11 +322,7 @@ mod interleaved {
             };
             operation(&flushed_item);
             other.join().unwrap();
-            assert_eq!(
-                flushed_item.flushes.generation(),
-                1,
-                "flushed more than once"
-            );
+            assert_eq!(flushed_item.flushes.generation(), 1, "flushed more than once");
         });
     }
 }

@@ -54,19 +54,14 @@ impl Worker {
             return None;
         }
         hit.record_use();
-        self.store
-            .record_access_at(addr, base_time, bits::FETCHED, now);
+        self.store.record_access_at(addr, base_time, bits::FETCHED, now);
         Some(value)
     }
 
     /// Reads without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
         let (_, item) = self.find_alive(key, hash, LookupHint::default(), now)?;
-        Some(Item::new(
-            self.mark_borrowed(),
-            item,
-            self.store.state_word_of(item.addr),
-        ))
+        Some(Item::new(self.mark_borrowed(), item, self.store.state_word_of(item.addr)))
     }
 
     #[inline]

@@ -70,11 +70,7 @@ fn read_item(
         store.record_use(write.key, write.hash, &item, write.now());
         store.record_access(&item, bits::FETCHED, write.now());
     }
-    let lease_item = if options.recache_after_touch {
-        &item
-    } else {
-        old
-    };
+    let lease_item = if options.recache_after_touch { &item } else { old };
     let is_due = is_recache_due(lease_item.header.expiry, options.recache_s, write.now());
     let lease =
         claim_lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
@@ -82,10 +78,7 @@ fn read_item(
         item,
         state_word: old_state_word,
         last_access: Store::access_of(old, old_state_word),
-        lease: Lease {
-            expiry_before: options.touch.map(|_| old.header.expiry),
-            ..lease
-        },
+        lease: Lease { expiry_before: options.touch.map(|_| old.header.expiry), ..lease },
     })
 }
 
@@ -98,20 +91,14 @@ fn claim_lease(
 ) -> Option<Lease> {
     let store = write.store();
     let state_word = store.state_word_of(addr);
-    let mut lease = Lease {
-        is_stale: state_word & bits::STALE != 0,
-        ..Lease::default()
-    };
+    let mut lease = Lease { is_stale: state_word & bits::STALE != 0, ..Lease::default() };
     if state_word & bits::WIN != 0 {
         lease.already_won = true;
     } else if may_win && (lease.is_stale || is_due) {
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
         bucket.find(write.hash, |slot_addr| slot_addr == addr)?;
-        let old_state_word = store
-            .arena()
-            .state_word(addr)
-            .fetch_or(bits::WIN, Ordering::Relaxed);
+        let old_state_word = store.arena().state_word(addr).fetch_or(bits::WIN, Ordering::Relaxed);
         lease.already_won = old_state_word & bits::WIN != 0;
         lease.won = !lease.already_won;
     }

@@ -62,10 +62,8 @@ impl Ghost {
             return;
         };
         let oldest_index = line.control_word.load(Ordering::Relaxed) as usize % TAGS_PER_LINE;
-        line.control_word.store(
-            (oldest_index as u64 + 1) % TAGS_PER_LINE as u64,
-            Ordering::Relaxed,
-        );
+        line.control_word
+            .store((oldest_index as u64 + 1) % TAGS_PER_LINE as u64, Ordering::Relaxed);
         set_tag(line, oldest_index, tag_of(hash));
     }
 
@@ -100,10 +98,7 @@ impl Ghost {
             };
             let allocate_segment = || {
                 let segment = segments.allocate_index_segment(spare_min)?;
-                Some(ClearingSegment {
-                    segment,
-                    cleared_lines: 0,
-                })
+                Some(ClearingSegment { segment, cleared_lines: 0 })
             };
             let Some(mut clearing) = next_segment.take().or_else(allocate_segment) else {
                 return;
@@ -116,16 +111,14 @@ impl Ghost {
             }
             self.segments_ahead.store(0, Ordering::Relaxed);
             directory_entry.store(clearing.segment.0, Ordering::Release);
-            self.segments_in_use
-                .store(segment_count + 1, Ordering::Release);
+            self.segments_in_use.store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
         } else if target_segments + 1 < segment_count
             && let Some(directory_entry) = self.directory.get(segment_count - 1)
         {
-            self.segments_in_use
-                .store(segment_count - 1, Ordering::Release);
+            self.segments_in_use.store(segment_count - 1, Ordering::Release);
             segments.free_index_segment(SegmentId(directory_entry.load(Ordering::Relaxed)));
         }
     }
@@ -140,9 +133,7 @@ impl Ghost {
         {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
-            line.slots
-                .iter()
-                .for_each(|slot| slot.store(0, Ordering::Relaxed));
+            line.slots.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
     }
 
@@ -170,10 +161,7 @@ fn tag_of(hash: KeyHash) -> u64 {
 }
 
 fn get_tag(line: &Line, index: usize) -> u64 {
-    let slot = line
-        .slots
-        .get(index / TAGS_PER_SLOT)
-        .map_or(0, |slot| slot.load(Ordering::Relaxed));
+    let slot = line.slots.get(index / TAGS_PER_SLOT).map_or(0, |slot| slot.load(Ordering::Relaxed));
     slot >> (TAG_BITS * (index % TAGS_PER_SLOT) as u32) & 0xffff
 }
 

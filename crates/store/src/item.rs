@@ -69,10 +69,7 @@ const KIND_PIECE: u8 = 2;
 /// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
 pub(crate) const FIELD_BYTES_BY_KIND: [u8; 256] = field_bytes_by_kind();
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler, with every index masked"
-)]
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, with every index masked")]
 const fn field_bytes_by_kind() -> [u8; 256] {
     let mut table = [0; 256];
     let mut kind = 0;
@@ -253,11 +250,7 @@ pub(crate) fn encode_access(seconds: u32) -> u16 {
 pub(crate) fn decode_access(state_word: u16) -> u32 {
     let encoded = u32::from(state_word >> bits::ACCESS_SHIFT);
     let (exponent, mantissa) = (encoded >> 7, encoded & 0x7f);
-    if exponent == 0 {
-        mantissa
-    } else {
-        (128 | mantissa) << (exponent - 1).min(24)
-    }
+    if exponent == 0 { mantissa } else { (128 | mantissa) << (exponent - 1).min(24) }
 }
 
 /// Reads a number of as many bytes as there are, the least significant first.
@@ -289,20 +282,13 @@ fn width(table: [usize; 4], code: usize) -> usize {
 
 #[inline]
 fn read_field(remaining: &mut &[u8], width: usize) -> u64 {
-    let (field, tail) = remaining
-        .split_at_checked(width)
-        .unwrap_or((remaining, &[]));
+    let (field, tail) = remaining.split_at_checked(width).unwrap_or((remaining, &[]));
     *remaining = tail;
     read_le(field)
 }
 
 fn write_le(buffer: &mut [u8], offset: usize, number: u64, width: usize) {
-    for (target, source) in buffer
-        .iter_mut()
-        .skip(offset)
-        .take(width)
-        .zip(number.to_le_bytes())
-    {
+    for (target, source) in buffer.iter_mut().skip(offset).take(width).zip(number.to_le_bytes()) {
         *target = source;
     }
 }
@@ -315,11 +301,9 @@ mod tests {
     fn a_header_reads_as_it_was_written() {
         for value_bytes in [0, 1, 255, 256, 65535, 65536, u32::MAX] {
             for flags in [0, 1, 255, 256, 70_000, u32::MAX] {
-                for expiry in [
-                    Expiry::Never,
-                    Expiry::At(Seconds(1005)),
-                    Expiry::At(Seconds(90_000_000)),
-                ] {
+                for expiry in
+                    [Expiry::Never, Expiry::At(Seconds(1005)), Expiry::At(Seconds(90_000_000))]
+                {
                     for unique in [None, Some(1), Some(u64::MAX)] {
                         for is_chained in [false, true] {
                             let header = Header {
@@ -364,10 +348,7 @@ mod tests {
     fn a_piece_is_parsed_as_one_and_zeros_are_not_a_record() {
         assert_eq!(
             parse_record(&piece_header(77, u64::MAX - 5)[ITEM_ALIGN..]),
-            Some(Record::Piece {
-                data_bytes: 77,
-                hash: u64::MAX - 5
-            })
+            Some(Record::Piece { data_bytes: 77, hash: u64::MAX - 5 })
         );
         assert_eq!(parse_record(&[0; 14]), None);
     }

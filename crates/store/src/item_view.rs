@@ -21,12 +21,7 @@ pub struct Item<'w> {
 impl<'w> Item<'w> {
     #[inline]
     pub(crate) fn new(store: &'w Arc<Store>, located: LocatedItem, state_word: u16) -> Self {
-        Item {
-            store,
-            located,
-            state_word,
-            last_access: None,
-        }
+        Item { store, located, state_word, last_access: None }
     }
 
     pub(crate) fn with_last_access(
@@ -35,12 +30,7 @@ impl<'w> Item<'w> {
         state_word: u16,
         last_access: Seconds,
     ) -> Self {
-        Item {
-            store,
-            located,
-            state_word,
-            last_access: Some(last_access),
-        }
+        Item { store, located, state_word, last_access: Some(last_access) }
     }
 
     /// Whether both are the same copy of the same item; for items of one epoch.
@@ -76,9 +66,7 @@ impl<'w> Item<'w> {
         let store: &'w Store = self.store;
         let inline_value = self.value();
         let pieces: Vec<Addr> = store.pieces_of(&self.located).collect();
-        inline_value
-            .into_iter()
-            .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
+        inline_value.into_iter().chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
     }
 
     /// Its CAS unique, to be sent to a client: from now on it stays, even if the item is moved.
@@ -119,31 +107,21 @@ impl<'w> Item<'w> {
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
     /// four minutes of a segment's life, then to one part in 128, never later than it was.
     pub fn last_access(&self) -> Seconds {
-        self.last_access
-            .unwrap_or_else(|| Store::access_of(&self.located, self.state_word))
+        self.last_access.unwrap_or_else(|| Store::access_of(&self.located, self.state_word))
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
     /// `None` when an eighth of all segments is already held: then the caller copies the value, or waits.
     pub fn hold(&self) -> Option<HeldValue> {
         let store = Arc::clone(self.store);
-        let mut held_value = HeldValue {
-            store,
-            inline_extent: None,
-            pieces: Vec::new(),
-        };
+        let mut held_value = HeldValue { store, inline_extent: None, pieces: Vec::new() };
         if let Some(value) = self.value() {
             let addr = self.located.addr;
             if !held_value.store.segments.hold(addr) {
                 return None;
             }
             let offset = value.as_ptr().addr()
-                - held_value
-                    .store
-                    .arena()
-                    .published_range(addr, 0)
-                    .as_ptr()
-                    .addr();
+                - held_value.store.arena().published_range(addr, 0).as_ptr().addr();
             held_value.inline_extent = Some((addr, offset, value.len()));
         }
         for piece in self.store.pieces_of(&self.located) {
@@ -171,11 +149,7 @@ impl HeldValue {
             .inline_extent
             .iter()
             .map(|&(addr, offset, len)| self.store.arena().published_range(addr.plus(offset), len));
-        inline_value.chain(
-            self.pieces
-                .iter()
-                .map(|&piece| self.store.piece_data(piece)),
-        )
+        inline_value.chain(self.pieces.iter().map(|&piece| self.store.piece_data(piece)))
     }
 }
 

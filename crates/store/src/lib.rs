@@ -37,12 +37,7 @@
 //! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/0010` to `0019` the reasons.
 #![cfg_attr(
     not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 #![deny(unsafe_code)]
 

@@ -35,10 +35,8 @@ pub struct Listing {
 impl Listing {
     /// A listing from the beginning. `seed` orders it and must be random if clients are not trusted.
     pub fn new(seed: u64, item_count: u64) -> Listing {
-        let pass_count = item_count
-            .div_ceil(PASS_ITEMS_MAX)
-            .next_power_of_two()
-            .clamp(1, PASSES_MAX);
+        let pass_count =
+            item_count.div_ceil(PASS_ITEMS_MAX).next_power_of_two().clamp(1, PASSES_MAX);
         let expected_pass_items = item_count / pass_count;
         Listing {
             random_state: seed | 1,
@@ -62,8 +60,7 @@ impl Listing {
         self.random_state ^= self.random_state >> 7;
         self.random_state ^= self.random_state << 17;
         if self.hashes.len() == self.hashes.capacity() {
-            self.hashes
-                .reserve_exact(self.pass_capacity.max(self.hashes.len() / 4));
+            self.hashes.reserve_exact(self.pass_capacity.max(self.hashes.len() / 4));
         }
         self.hashes.push(hash);
         let kept_count = self.hashes.len();
@@ -77,10 +74,7 @@ impl Listing {
     }
 }
 
-const _: () = assert!(
-    PASSES_MAX <= 1 << TAG_BITS,
-    "there must be as many tags as passes"
-);
+const _: () = assert!(PASSES_MAX <= 1 << TAG_BITS, "there must be as many tags as passes");
 
 impl Worker {
     /// Examines about `limit` entries of the index or items, and visits the items that it lists. Returns how many
@@ -117,9 +111,7 @@ impl Worker {
         let mut examined = 0;
         while let Some(cursor) = listing.cursor {
             let mut entries = std::mem::take(&mut listing.entries);
-            let bucket_count = store
-                .index
-                .entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
+            let bucket_count = store.index.entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
             for entry in &entries {
                 if !listing.is_in_current_pass(*entry) {
                     continue;

@@ -46,8 +46,7 @@ impl Store {
     /// Like [`Store::find`], under the bucket's lock.
     #[cold]
     pub(crate) fn find_locked(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
-        self.index
-            .find_locked(hash, &mut |addr| self.has_key(addr, key))
+        self.index.find_locked(hash, &mut |addr| self.has_key(addr, key))
     }
 
     /// Whether the item at `addr` has this key.
@@ -55,14 +54,9 @@ impl Store {
     pub(crate) fn has_key(&self, addr: Addr, key: &[u8]) -> bool {
         let [key_bytes, kind] = self.fixed_header(addr);
         usize::from(key_bytes) == key.len() && {
-            let field_bytes = usize::from(
-                FIELD_BYTES_BY_KIND
-                    .get(usize::from(kind))
-                    .copied()
-                    .unwrap_or(0),
-            );
-            self.arena()
-                .published_range(addr.plus(FIXED_HEADER_BYTES + field_bytes), key.len())
+            let field_bytes =
+                usize::from(FIELD_BYTES_BY_KIND.get(usize::from(kind)).copied().unwrap_or(0));
+            self.arena().published_range(addr.plus(FIXED_HEADER_BYTES + field_bytes), key.len())
                 == key
         }
     }
@@ -73,10 +67,7 @@ impl Store {
         let segment_bytes_left = self.arena().segment_bytes() - self.arena().offset_of(addr);
         let readable_bytes =
             PIECE_HEADER_BYTES.min(segment_bytes_left) - ITEM_ALIGN.min(segment_bytes_left);
-        item::parse_record(
-            self.arena()
-                .published_range(addr.plus(ITEM_ALIGN), readable_bytes),
-        )
+        item::parse_record(self.arena().published_range(addr.plus(ITEM_ALIGN), readable_bytes))
     }
 
     /// Reads the header at `addr`.
@@ -84,15 +75,9 @@ impl Store {
     pub(crate) fn locate(&self, addr: Addr) -> LocatedItem {
         let fixed_header = self.fixed_header(addr);
         let [_, kind] = fixed_header;
-        let field_bytes = usize::from(
-            FIELD_BYTES_BY_KIND
-                .get(usize::from(kind))
-                .copied()
-                .unwrap_or(0),
-        );
-        let fields = self
-            .arena()
-            .published_range(addr.plus(FIXED_HEADER_BYTES), field_bytes);
+        let field_bytes =
+            usize::from(FIELD_BYTES_BY_KIND.get(usize::from(kind)).copied().unwrap_or(0));
+        let fields = self.arena().published_range(addr.plus(FIXED_HEADER_BYTES), field_bytes);
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let header = Header::parse(fixed_header, fields, base_time);
         LocatedItem {
@@ -109,16 +94,14 @@ impl Store {
     #[inline]
     pub(crate) fn minimal_item_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
-        let &[key_bytes, KIND_MINIMAL, value_bytes] = self
-            .arena()
-            .published_range(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
+        let &[key_bytes, KIND_MINIMAL, value_bytes] =
+            self.arena().published_range(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
         else {
             return None;
         };
         let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
-        let record = self
-            .arena()
-            .published_range(addr.plus(MINIMAL_HEADER_BYTES), key_bytes + value_bytes);
+        let record =
+            self.arena().published_range(addr.plus(MINIMAL_HEADER_BYTES), key_bytes + value_bytes);
         let (item_key, value) = record.split_at_checked(key_bytes)?;
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let is_flushed = self.segments.flushes.is_flushed(generation, || item_key);
@@ -127,10 +110,7 @@ impl Store {
 
     #[inline]
     fn fixed_header(&self, addr: Addr) -> [u8; 2] {
-        self.arena()
-            .published_range(addr.plus(2), 2)
-            .try_into()
-            .unwrap_or([0; 2])
+        self.arena().published_range(addr.plus(2), 2).try_into().unwrap_or([0; 2])
     }
 
     /// Whether the item has neither expired nor been flushed.
@@ -160,18 +140,13 @@ impl Store {
 
     /// The key of an item.
     pub(crate) fn key_of(&self, item: &LocatedItem) -> &[u8] {
-        self.arena()
-            .published_range(item.addr.plus(item.header_bytes), item.header.key_bytes)
+        self.arena().published_range(item.addr.plus(item.header_bytes), item.header.key_bytes)
     }
 
     /// The value of an item that is not chained; empty for one that is.
     #[inline]
     pub(crate) fn inline_value(&self, item: &LocatedItem) -> &[u8] {
-        let value_bytes = if item.header.is_chained {
-            0
-        } else {
-            item.header.value_bytes as usize
-        };
+        let value_bytes = if item.header.is_chained { 0 } else { item.header.value_bytes as usize };
         self.arena().published_range(item.body_addr(), value_bytes)
     }
 
@@ -182,19 +157,17 @@ impl Store {
     ) -> impl ExactSizeIterator<Item = Addr> + use<'_> {
         let table = item.body_addr().plus(PIECE_COUNT_BYTES);
         (0..self.piece_count(item)).map(move |index| {
-            Addr(item::read_le(self.arena().published_range(
-                table.plus(index * PIECE_ADDRESS_BYTES),
-                PIECE_ADDRESS_BYTES,
-            )))
+            Addr(item::read_le(
+                self.arena()
+                    .published_range(table.plus(index * PIECE_ADDRESS_BYTES), PIECE_ADDRESS_BYTES),
+            ))
         })
     }
 
     fn piece_count(&self, item: &LocatedItem) -> usize {
         if item.header.is_chained {
-            item::read_le(
-                self.arena()
-                    .published_range(item.body_addr(), PIECE_COUNT_BYTES),
-            ) as usize
+            item::read_le(self.arena().published_range(item.body_addr(), PIECE_COUNT_BYTES))
+                as usize
         } else {
             0
         }
@@ -210,8 +183,7 @@ impl Store {
 
     /// A piece's data.
     pub(crate) fn piece_data(&self, piece: Addr) -> &[u8] {
-        self.arena()
-            .published_range(piece.plus(PIECE_HEADER_BYTES), self.piece_data_bytes(piece))
+        self.arena().published_range(piece.plus(PIECE_HEADER_BYTES), self.piece_data_bytes(piece))
     }
 
     /// Bytes of the item's own record, without pieces.
@@ -231,9 +203,7 @@ impl Store {
 
     /// The CAS unique of an item.
     pub(crate) fn unique_of(&self, item: &LocatedItem) -> u64 {
-        item.header
-            .unique
-            .unwrap_or_else(|| self.segments.implied_unique(item.addr))
+        item.header.unique.unwrap_or_else(|| self.segments.implied_unique(item.addr))
     }
 
     /// The CAS unique for a copy of the same item: the old one if a client may know it.
@@ -258,10 +228,7 @@ impl Store {
     pub(crate) fn expose_unique(&self, item: &LocatedItem) {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
-        if bucket
-            .find(hash, |slot_addr| slot_addr == item.addr)
-            .is_some()
-        {
+        if bucket.find(hash, |slot_addr| slot_addr == item.addr).is_some() {
             let state_word = self.arena().state_word(item.addr);
             state_word.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
         }
@@ -313,11 +280,7 @@ impl Store {
 
     /// When an item with this state word was last used.
     pub(crate) fn access_of(item: &LocatedItem, state_word: u16) -> Seconds {
-        Seconds(
-            item.base_time
-                .0
-                .saturating_add(item::decode_access(state_word)),
-        )
+        Seconds(item.base_time.0.saturating_add(item::decode_access(state_word)))
     }
 
     /// The queue of an item.
@@ -330,20 +293,12 @@ impl Store {
 #[inline]
 fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
     fn first_and_last_bytes<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {
-        (key.len() <= 2 * END)
-            .then(|| Some((*key.first_chunk()?, *key.last_chunk()?)))
-            .flatten()
+        (key.len() <= 2 * END).then(|| Some((*key.first_chunk()?, *key.last_chunk()?))).flatten()
     }
     lhs.len() == rhs.len()
-        && match (
-            first_and_last_bytes::<16>(lhs),
-            first_and_last_bytes::<16>(rhs),
-        ) {
+        && match (first_and_last_bytes::<16>(lhs), first_and_last_bytes::<16>(rhs)) {
             (Some(lhs_ends), Some(rhs_ends)) => lhs_ends == rhs_ends,
-            _ => match (
-                first_and_last_bytes::<8>(lhs),
-                first_and_last_bytes::<8>(rhs),
-            ) {
+            _ => match (first_and_last_bytes::<8>(lhs), first_and_last_bytes::<8>(rhs)) {
                 (Some(lhs_ends), Some(rhs_ends)) => lhs_ends == rhs_ends,
                 _ => lhs == rhs,
             },

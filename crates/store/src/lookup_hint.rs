@@ -45,10 +45,7 @@ impl Worker {
         };
         match self.store.index.probe_first_line(line, hash) {
             Ok(hit) => self.prefetch_lines(hit),
-            Err(next_line) => LookupHint {
-                hit: None,
-                next_line,
-            },
+            Err(next_line) => LookupHint { hit: None, next_line },
         }
     }
 
@@ -68,9 +65,6 @@ impl Worker {
         let arena = self.store.arena();
         arena.prefetch(item_addr);
         arena.prefetch(item_addr.plus(LINE_BYTES));
-        LookupHint {
-            hit: Some(hit),
-            next_line: None,
-        }
+        LookupHint { hit: Some(hit), next_line: None }
     }
 }

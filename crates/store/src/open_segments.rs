@@ -181,10 +181,7 @@ pub(crate) struct Appender {
 
 impl Appender {
     pub(crate) fn new(store: Arc<Store>) -> Self {
-        Appender {
-            store,
-            open_segments: RefCell::default(),
-        }
+        Appender { store, open_segments: RefCell::default() }
     }
 
     /// Writes an item; `None` if a new segment is needed and none is available.
@@ -227,26 +224,15 @@ impl Appender {
         let record_bytes = item::padded_bytes(header_bytes + new_record.key.len() + body_bytes);
         let arena = store.arena();
         let access = item::encode_access(new_record.last_access.0.saturating_sub(base_time.0));
-        arena.state_word(addr).store(
-            new_record.state_bits | access,
-            std::sync::atomic::Ordering::Relaxed,
-        );
-        arena.write(
-            addr.plus(2),
-            header_buffer.get(2..header_bytes).unwrap_or_default(),
-        );
+        arena
+            .state_word(addr)
+            .store(new_record.state_bits | access, std::sync::atomic::Ordering::Relaxed);
+        arena.write(addr.plus(2), header_buffer.get(2..header_bytes).unwrap_or_default());
         arena.write(addr.plus(header_bytes), new_record.key);
-        write_body(
-            store,
-            addr.plus(header_bytes + new_record.key.len()),
-            &new_record.body,
-        );
+        write_body(store, addr.plus(header_bytes + new_record.key.len()), &new_record.body);
         self.count_appended(segment_kind, addr, record_bytes, new_record.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
-        arena.prefetch_range(
-            addr.plus(record_bytes),
-            record_bytes.min(PREFETCH_BYTES_MAX),
-        );
+        arena.prefetch_range(addr.plus(record_bytes), record_bytes.min(PREFETCH_BYTES_MAX));
         Some(AppendedRecord {
             addr,
             bytes: record_bytes,
@@ -275,9 +261,7 @@ impl Appender {
             })?;
         let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
         let data_bytes = wanted_bytes.min(segment_bytes_left - PIECE_HEADER_BYTES);
-        store
-            .arena()
-            .write(addr, &item::piece_header(data_bytes, hash.0));
+        store.arena().write(addr, &item::piece_header(data_bytes, hash.0));
         store.segments.pin(addr);
         // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
         self.count_appended(
@@ -293,10 +277,8 @@ impl Appender {
     /// ones.
     pub(crate) fn undo_append(&self, appended: &AppendedRecord) {
         let store = &*self.store;
-        if let Some(Some(open)) = self
-            .open_segments
-            .borrow_mut()
-            .get_mut(appended.segment_kind as usize)
+        if let Some(Some(open)) =
+            self.open_segments.borrow_mut().get_mut(appended.segment_kind as usize)
             && store.arena().segment_start(open.id).plus(open.used_bytes)
                 == appended.addr.plus(appended.bytes)
         {
@@ -309,9 +291,9 @@ impl Appender {
     pub(crate) fn open_bytes_left(&self, segment_kind: SegmentKind) -> usize {
         let open_segments = self.open_segments.borrow();
         let current_segment = open_segments.get(segment_kind as usize);
-        current_segment.and_then(Option::as_ref).map_or(0, |open| {
-            self.store.arena().segment_bytes() - open.used_bytes
-        })
+        current_segment
+            .and_then(Option::as_ref)
+            .map_or(0, |open| self.store.arena().segment_bytes() - open.used_bytes)
     }
 
     /// Seals segments that are older than the bound or expired as a whole; without a time, all.
@@ -361,12 +343,9 @@ impl Appender {
                 );
             }
             let base_time = Seconds(request.base_time.0.min(request.now.0));
-            let id = store
-                .segments
-                .open(request.spare_min, segment_kind.queue(), base_time)?;
-            let (generation, _) = store
-                .segments
-                .generation_and_base_time(store.arena().segment_start(id));
+            let id = store.segments.open(request.spare_min, segment_kind.queue(), base_time)?;
+            let (generation, _) =
+                store.segments.generation_and_base_time(store.arena().segment_start(id));
             *current_segment = Some(OpenSegment {
                 id,
                 used_bytes: 0,
@@ -378,19 +357,12 @@ impl Appender {
             });
         }
         let open = current_segment.as_ref()?;
-        Some((
-            store.arena().segment_start(open.id).plus(open.used_bytes),
-            open.base_time,
-        ))
+        Some((store.arena().segment_start(open.id).plus(open.used_bytes), open.base_time))
     }
 
     fn count_appended(&self, segment_kind: SegmentKind, addr: Addr, bytes: usize, expiry: Expiry) {
         self.store.segments.count_live(addr, bytes);
-        if let Some(Some(open)) = self
-            .open_segments
-            .borrow_mut()
-            .get_mut(segment_kind as usize)
-        {
+        if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(segment_kind as usize) {
             open.used_bytes += bytes;
             open.last_expiry_s = open.last_expiry_s.max(match expiry {
                 Expiry::Never => u32::MAX,
@@ -425,11 +397,7 @@ fn write_body(store: &Store, mut addr: Addr, body: &RecordBody<'_>) {
             for piece in *pieces {
                 arena.write(
                     addr,
-                    piece
-                        .0
-                        .to_le_bytes()
-                        .get(..PIECE_ADDRESS_BYTES)
-                        .unwrap_or_default(),
+                    piece.0.to_le_bytes().get(..PIECE_ADDRESS_BYTES).unwrap_or_default(),
                 );
                 addr = addr.plus(PIECE_ADDRESS_BYTES);
             }

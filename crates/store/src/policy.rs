@@ -121,10 +121,9 @@ impl PolicyKind {
                 is_size_aware: true,
                 ..TwoQueuePolicy::S3_FIFO
             }),
-            PolicyKind::S3FifoKeepFrequency => Box::new(TwoQueuePolicy {
-                keeps_frequency: true,
-                ..TwoQueuePolicy::S3_FIFO
-            }),
+            PolicyKind::S3FifoKeepFrequency => {
+                Box::new(TwoQueuePolicy { keeps_frequency: true, ..TwoQueuePolicy::S3_FIFO })
+            }
             PolicyKind::S3Fifo => Box::new(TwoQueuePolicy::S3_FIFO),
             PolicyKind::TwoQueue => Box::new(TwoQueuePolicy {
                 small_percent: 25,
@@ -137,9 +136,7 @@ impl PolicyKind {
                 continues_after_last_swept: false,
             }),
             PolicyKind::Clock => Box::new(SingleQueuePolicy {
-                decide_used: |frequency| Decision::Promote {
-                    frequency: frequency - 1,
-                },
+                decide_used: |frequency| Decision::Promote { frequency: frequency - 1 },
                 continues_after_last_swept: false,
             }),
             PolicyKind::Lru => Box::new(SingleQueuePolicy {
@@ -191,22 +188,14 @@ impl TwoQueuePolicy {
 
 impl Policy for TwoQueuePolicy {
     fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
-        if is_remembered {
-            Queue::Main
-        } else {
-            Queue::Small
-        }
+        if is_remembered { Queue::Main } else { Queue::Small }
     }
 
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
         let total_bytes = queue_sizes.small_bytes + queue_sizes.main_bytes;
         let takes_from_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
         VictimChoice {
-            queue: if takes_from_small {
-                Queue::Small
-            } else {
-                Queue::Main
-            },
+            queue: if takes_from_small { Queue::Small } else { Queue::Main },
             after_position: 0,
         }
     }
@@ -216,16 +205,10 @@ impl Policy for TwoQueuePolicy {
         let decremented_frequency = candidate.frequency.saturating_sub(1);
         match candidate.queue {
             Queue::Small if stays => Decision::Promote {
-                frequency: if self.keeps_frequency {
-                    decremented_frequency
-                } else {
-                    0
-                },
+                frequency: if self.keeps_frequency { decremented_frequency } else { 0 },
             },
             Queue::Small => Decision::Evict { remember: true },
-            Queue::Main if stays => Decision::Promote {
-                frequency: decremented_frequency,
-            },
+            Queue::Main if stays => Decision::Promote { frequency: decremented_frequency },
             Queue::Main => Decision::Evict { remember: false },
         }
     }

@@ -93,10 +93,8 @@ impl PrefixFlushes {
     pub(crate) fn table_bytes(&self) -> usize {
         let count_slots =
             |table: &OnceLock<Box<[PrefixSlot]>>| table.get().map_or(0, |slots| slots.len());
-        let group_count = self
-            .latest_flush_by_group
-            .get()
-            .map_or(0, |latest_flushes| latest_flushes.len());
+        let group_count =
+            self.latest_flush_by_group.get().map_or(0, |latest_flushes| latest_flushes.len());
         self.tables.iter().map(count_slots).sum::<usize>() * size_of::<PrefixSlot>()
             + group_count * size_of::<AtomicU64>()
     }
@@ -204,8 +202,7 @@ impl PrefixFlushes {
             for group in latest_flushes {
                 group.store(flush_number - 1, Ordering::Release);
             }
-            self.shortest_length
-                .store(shortest_length, Ordering::Release);
+            self.shortest_length.store(shortest_length, Ordering::Release);
         }
         let hash = PrefixHasher::new(self.seed).hash(prefix, shortest_length);
         if let Some(group) = latest_flushes.get(group_of(hash)) {
@@ -233,15 +230,9 @@ impl PrefixFlushes {
         let Some(table) = self.tables.get(table_index) else {
             return;
         };
-        let new_slot = || PrefixSlot {
-            hash: AtomicU64::new(0),
-            flush_number: AtomicU64::new(0),
-        };
-        let slots = table.get_or_init(|| {
-            (0..FIRST_TABLE_SLOTS << table_index)
-                .map(|_| new_slot())
-                .collect()
-        });
+        let new_slot = || PrefixSlot { hash: AtomicU64::new(0), flush_number: AtomicU64::new(0) };
+        let slots = table
+            .get_or_init(|| (0..FIRST_TABLE_SLOTS << table_index).map(|_| new_slot()).collect());
         let mut shortest_length = usize::MAX;
         for &(hash, flush_number) in prefixes {
             insert_hash(slots, hash, flush_number);
@@ -253,13 +244,10 @@ impl PrefixFlushes {
         }
         // The starts are not known: each group may have had the latest flush.
         let new_group = || AtomicU64::new(last_flush_number);
-        self.latest_flush_by_group
-            .get_or_init(|| (0..GROUP_COUNT).map(|_| new_group()).collect());
-        self.shortest_length
-            .store(shortest_length, Ordering::Release);
+        self.latest_flush_by_group.get_or_init(|| (0..GROUP_COUNT).map(|_| new_group()).collect());
+        self.shortest_length.store(shortest_length, Ordering::Release);
         self.prefix_count.store(prefixes.len(), Ordering::Relaxed);
-        self.active_table_index
-            .store(table_index, Ordering::Release);
+        self.active_table_index.store(table_index, Ordering::Release);
     }
 
     /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or
@@ -292,10 +280,8 @@ impl PrefixFlushes {
             return Err(TableFull);
         };
         let slots = table.get_or_init(|| {
-            let new_slot = || PrefixSlot {
-                hash: AtomicU64::new(0),
-                flush_number: AtomicU64::new(0),
-            };
+            let new_slot =
+                || PrefixSlot { hash: AtomicU64::new(0), flush_number: AtomicU64::new(0) };
             let slot_count = FIRST_TABLE_SLOTS << next_table_index.min(FIRST_LARGEST_TABLE);
             (0..slot_count).map(|_| new_slot()).collect()
         });
@@ -318,18 +304,14 @@ impl PrefixFlushes {
             word.store(retained_word, Ordering::Release);
         }
         self.prefix_count.store(retained_count, Ordering::Relaxed);
-        self.active_table_index
-            .store(next_table_index, Ordering::Release);
+        self.active_table_index.store(next_table_index, Ordering::Release);
         Ok(())
     }
 
     #[inline]
     fn active_slots(&self) -> Option<&[PrefixSlot]> {
         let active_table_index = self.active_table_index.load(Ordering::Acquire);
-        self.tables
-            .get(active_table_index)?
-            .get()
-            .map(|slots| &**slots)
+        self.tables.get(active_table_index)?.get().map(|slots| &**slots)
     }
 }
 
@@ -379,10 +361,7 @@ struct PrefixHasher {
 impl PrefixHasher {
     #[inline]
     fn new(seed: u64) -> Self {
-        PrefixHasher {
-            state: seed,
-            hashed_bytes: 0,
-        }
+        PrefixHasher { state: seed, hashed_bytes: 0 }
     }
 
     /// The hash of the first `length` bytes, with the length in its lowest bits. `length` is not below that of the
@@ -390,10 +369,7 @@ impl PrefixHasher {
     #[inline]
     fn hash(&mut self, key: &[u8], length: usize) -> u64 {
         while self.hashed_bytes + 8 <= length {
-            self.state = mix(
-                self.state ^ read_word(key, self.hashed_bytes),
-                HASH_MULTIPLIER,
-            );
+            self.state = mix(self.state ^ read_word(key, self.hashed_bytes), HASH_MULTIPLIER);
             self.hashed_bytes += 8;
         }
         let remaining_bits = (length - self.hashed_bytes) as u32 * 8;
@@ -410,10 +386,7 @@ impl PrefixHasher {
 /// The eight bytes of `key` from `offset`, with zeros after its end.
 #[inline]
 fn read_word(key: &[u8], offset: usize) -> u64 {
-    if let Some(bytes) = key
-        .get(offset..offset + 8)
-        .and_then(|bytes| bytes.first_chunk())
-    {
+    if let Some(bytes) = key.get(offset..offset + 8).and_then(|bytes| bytes.first_chunk()) {
         return u64::from_le_bytes(*bytes);
     }
     last_word(key, offset)
@@ -426,9 +399,7 @@ fn last_word(key: &[u8], offset: usize) -> u64 {
     // The last eight bytes of the key, without those before `offset`.
     if let Some(last_bytes) = key.last_chunk() {
         let skipped_bits = (8 - bytes.len()) as u32 * 8;
-        return u64::from_le_bytes(*last_bytes)
-            .checked_shr(skipped_bits)
-            .unwrap_or(0);
+        return u64::from_le_bytes(*last_bytes).checked_shr(skipped_bits).unwrap_or(0);
     }
     let shifted = |word, byte: &u8| word << 8 | u64::from(*byte);
     bytes.iter().rev().fold(0, shifted)

@@ -42,18 +42,13 @@ impl Publication<'_> {
         // generation was known before this check, so a flush that comes after it ends both, and one that came before
         // is found here.
         if self.only_if_expected_unflushed
-            && self
-                .expected_addr
-                .is_some_and(|addr| store.is_flushed_at(addr, self.key))
+            && self.expected_addr.is_some_and(|addr| store.is_flushed_at(addr, self.key))
         {
             return false;
         }
         let mut bucket = store.index.lock(hash);
         let Some(expected_addr) = self.expected_addr else {
-            if bucket
-                .find(hash, |addr| store.has_key(addr, self.key))
-                .is_some()
-            {
+            if bucket.find(hash, |addr| store.has_key(addr, self.key)).is_some() {
                 return false;
             }
             let entry = Entry::new(hash, self.frequency.unwrap_or(0), self.new_addr);
@@ -62,9 +57,7 @@ impl Publication<'_> {
             {
                 bucket.replace(victim, entry);
                 drop(bucket);
-                context
-                    .accounting
-                    .release_displaced(victim.entry.item_addr(), context.now);
+                context.accounting.release_displaced(victim.entry.item_addr(), context.now);
             }
             return true;
         };
@@ -77,10 +70,7 @@ impl Publication<'_> {
         if self.inherited_bits != 0 {
             // Under the lock no thread wins or marks, so nothing is lost between the copies.
             let inherited = store.state_word_of(expected_addr) & self.inherited_bits;
-            store
-                .arena()
-                .state_word(self.new_addr)
-                .fetch_or(inherited, Ordering::Relaxed);
+            store.arena().state_word(self.new_addr).fetch_or(inherited, Ordering::Relaxed);
         }
         let frequency = self.frequency.unwrap_or(slot.entry.frequency());
         bucket.replace(slot, Entry::new(hash, frequency, self.new_addr));

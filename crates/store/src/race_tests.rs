@@ -16,10 +16,7 @@ const NOW: Seconds = Seconds(10);
 const KEY: &[u8] = b"key";
 
 fn new_store() -> Arc<Store> {
-    let config = Config {
-        memory_bytes: 2 << 20,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: 2 << 20, ..Config::default() };
     Store::new(config).unwrap()
 }
 
@@ -121,21 +118,9 @@ fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
     let store = new_store();
     let (older, newer) = (new_worker(&store), new_worker(&store));
     // The older worker's segment is open since before the flush, and stays open for other keys.
-    older.set(
-        b"other",
-        store.hash(b"other"),
-        b"1",
-        &SetOptions::default(),
-        NOW,
-    );
+    older.set(b"other", store.hash(b"other"), b"1", &SetOptions::default(), NOW);
     store.flush_prefix(KEY, NOW).unwrap();
-    older.set(
-        b"other",
-        store.hash(b"other"),
-        b"2",
-        &SetOptions::default(),
-        NOW,
-    );
+    older.set(b"other", store.hash(b"other"), b"2", &SetOptions::default(), NOW);
     set_key(&newer);
     let write = begin_write(&older);
     assert!(publish_touch(&write).is_ok());
@@ -159,40 +144,21 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
     let store = new_store();
     let worker = new_worker(&store);
     let unique = set_key(&worker);
-    let invalidate_options = DeleteOptions {
-        invalidate: true,
-        ..DeleteOptions::default()
-    };
+    let invalidate_options = DeleteOptions { invalidate: true, ..DeleteOptions::default() };
     worker.delete(KEY, key_hash(&worker), &invalidate_options, NOW);
     let write = begin_write(&worker);
     let client_wins = || {
-        let options = GetOptions {
-            may_win: true,
-            ..GetOptions::default()
-        };
-        let (_, lease) = worker
-            .get_with(KEY, key_hash(&worker), &options, NOW)
-            .unwrap();
+        let options = GetOptions { may_win: true, ..GetOptions::default() };
+        let (_, lease) = worker.get_with(KEY, key_hash(&worker), &options, NOW).unwrap();
         lease.won
     };
-    let options = SetOptions {
-        required_cas: Some(unique),
-        invalidate: true,
-        ..SetOptions::default()
-    };
-    let stale_set = SetOperation {
-        value_parts: &[ValuePart::Bytes(b"6")],
-        options: &options,
-    };
-    let overwrite = stale_set
-        .decide_overwrite(&write, &write.found.present.unwrap())
-        .unwrap();
+    let options =
+        SetOptions { required_cas: Some(unique), invalidate: true, ..SetOptions::default() };
+    let stale_set = SetOperation { value_parts: &[ValuePart::Bytes(b"6")], options: &options };
+    let overwrite = stale_set.decide_overwrite(&write, &write.found.present.unwrap()).unwrap();
     assert!(client_wins());
     assert!(stale_set.overwrite(&write, overwrite).is_ok());
-    assert!(
-        !client_wins(),
-        "two clients won the right to store the item again"
-    );
+    assert!(!client_wins(), "two clients won the right to store the item again");
 }
 
 #[test]
@@ -217,10 +183,7 @@ fn a_unique_that_a_client_chose_is_followed_by_larger_ones_for_that_key_alone() 
     let store = new_store();
     let worker = new_worker(&store);
     for chosen in [1 << 50, u64::MAX - 1, u64::MAX] {
-        let options = SetOptions {
-            new_unique: Some(CasUnique(chosen)),
-            ..SetOptions::default()
-        };
+        let options = SetOptions { new_unique: Some(CasUnique(chosen)), ..SetOptions::default() };
         worker.set(KEY, key_hash(&worker), b"5", &options, NOW);
         assert_eq!(set_key(&worker).0, chosen.wrapping_add(1).max(1));
         let other = worker.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);

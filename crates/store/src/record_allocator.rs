@@ -51,15 +51,11 @@ impl RecordAllocator<'_> {
     #[inline]
     pub(crate) fn sweep_proportionally(&self, written_bytes: usize) {
         let store = self.store();
-        let missing_segments = store
-            .reserve_segments()
-            .saturating_sub(store.segments.spare_segments());
+        let missing_segments =
+            store.reserve_segments().saturating_sub(store.segments.spare_segments());
         let due_bytes = written_bytes + WRITE_BYTES_MIN;
         let (due_bytes, goal) = if missing_segments > 0 {
-            (
-                due_bytes * SWEEP_FACTOR * missing_segments,
-                SweepGoal::FreeSegments,
-            )
+            (due_bytes * SWEEP_FACTOR * missing_segments, SweepGoal::FreeSegments)
         } else if store.evicts_with_writes() {
             (due_bytes, SweepGoal::FreeSegments)
         } else if store.should_sweep_sparse() {
@@ -67,8 +63,7 @@ impl RecordAllocator<'_> {
         } else {
             return;
         };
-        self.sweeper
-            .sweep(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
+        self.sweeper.sweep(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
     }
 
     /// Writes an item, and frees a segment for it if needed.
@@ -79,9 +74,7 @@ impl RecordAllocator<'_> {
         new_record: &NewRecord<'_>,
     ) -> Result<AppendedRecord, Shortage> {
         self.append_or_free(|request| {
-            self.context
-                .appender
-                .append(segment_kind, new_record, request)
+            self.context.appender.append(segment_kind, new_record, request)
         })
     }
 
@@ -94,9 +87,7 @@ impl RecordAllocator<'_> {
         wanted_bytes: usize,
     ) -> Result<(Addr, usize), Shortage> {
         self.append_or_free(|request| {
-            self.context
-                .appender
-                .append_piece(segment_kind, hash, wanted_bytes, request)
+            self.context.appender.append_piece(segment_kind, hash, wanted_bytes, request)
         })
     }
 
@@ -106,12 +97,8 @@ impl RecordAllocator<'_> {
         append: impl Fn(SegmentRequest) -> Option<T>,
     ) -> Result<T, Shortage> {
         let now = self.context.now;
-        let new_request = |spare_min| SegmentRequest {
-            spare_min,
-            base_time: now,
-            queue_position: None,
-            now,
-        };
+        let new_request =
+            |spare_min| SegmentRequest { spare_min, base_time: now, queue_position: None, now };
         if let Some(appended) = append(new_request(SEGMENTS_FOR_EVICTION)) {
             return Ok(appended);
         }
@@ -119,8 +106,7 @@ impl RecordAllocator<'_> {
         for _ in 0..SWEEPS_MAX {
             let segment_bytes = store.arena().segment_bytes();
             let has_swept =
-                self.sweeper
-                    .sweep(self.context, segment_bytes, SweepGoal::FreeSegments);
+                self.sweeper.sweep(self.context, segment_bytes, SweepGoal::FreeSegments);
             store.segments.reclaim_limbo_now();
             if let Some(appended) = append(new_request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(appended);

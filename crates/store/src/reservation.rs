@@ -92,14 +92,11 @@ impl Worker {
 
     /// Like [`Worker::try_commit`], but refused if that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
-        self.try_commit(&mut reservation, now)
-            .unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
+        self.try_commit(&mut reservation, now).unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
     }
 
     fn refuse(&self, reservation: &Reservation) -> SetOutcome {
-        let Reservation {
-            key, hash, options, ..
-        } = reservation;
+        let Reservation { key, hash, options, .. } = reservation;
         set::refuse(&self.accounting, key, *hash, options)
     }
 
@@ -112,30 +109,19 @@ impl Worker {
         if !self.begin_operation(now) || !reservation.is_complete() || reservation.is_committed {
             return Ok(SetOutcome::NotStored);
         }
-        let Reservation {
-            key,
-            hash,
-            options,
-            inline_buffer,
-            pieces,
-            ..
-        } = &*reservation;
+        let Reservation { key, hash, options, inline_buffer, pieces, .. } = &*reservation;
         let part = match inline_buffer {
             Some(buffer) => ValuePart::Bytes(buffer),
             None => ValuePart::Pieces(pieces),
         };
-        let operation = SetOperation {
-            value_parts: &[part],
-            options,
-        };
+        let operation = SetOperation { value_parts: &[part], options };
         let outcome = operation.run(&mut self.new_write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);
             }
             reservation.is_committed = true;
-            self.record_allocator(now)
-                .sweep_proportionally(reservation.value_bytes);
+            self.record_allocator(now).sweep_proportionally(reservation.value_bytes);
         }
         Ok(outcome)
     }
@@ -152,9 +138,9 @@ impl Reservation {
             self.unfilled_piece = self.allocate_piece(worker, now);
         }
         match (&mut self.inline_buffer, self.unfilled_piece) {
-            (Some(inline_buffer), _) => inline_buffer
-                .get_mut(self.filled_bytes..)
-                .unwrap_or_default(),
+            (Some(inline_buffer), _) => {
+                inline_buffer.get_mut(self.filled_bytes..).unwrap_or_default()
+            }
             (None, Some((addr, bytes_left))) => {
                 self.store.arena().unpublished_range(addr, bytes_left)
             }
@@ -168,12 +154,8 @@ impl Reservation {
             return None;
         }
         let uploads = &self.store.uploads;
-        let is_granted = uploads.try_grant(
-            self.id,
-            wanted_bytes as u64,
-            self.store.upload_bytes_max(),
-            now,
-        );
+        let is_granted =
+            uploads.try_grant(self.id, wanted_bytes as u64, self.store.upload_bytes_max(), now);
         self.is_blocked_by_uploads = !is_granted;
         self.awaits_segment = false;
         if !is_granted {
@@ -256,10 +238,9 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.store.uploads.end(self.id);
         for &piece in &self.pieces {
-            self.store.segments.count_dead(
-                piece,
-                piece_record_bytes(self.store.piece_data_bytes(piece)),
-            );
+            self.store
+                .segments
+                .count_dead(piece, piece_record_bytes(self.store.piece_data_bytes(piece)));
             self.store.segments.unpin(piece);
         }
     }

@@ -29,11 +29,7 @@ pub(crate) struct Overwrite {
 
 impl Overwrite {
     fn plain(expiry: Expiry) -> Self {
-        Overwrite {
-            expiry,
-            state_bits: 0,
-            inherited_bits: 0,
-        }
+        Overwrite { expiry, state_bits: 0, inherited_bits: 0 }
     }
 }
 
@@ -44,12 +40,7 @@ impl SetOperation<'_> {
         write.run(
             |write| self.try_set(write),
             |write, _| {
-                refuse(
-                    write.allocator.context.accounting,
-                    write.key,
-                    write.hash,
-                    self.options,
-                )
+                refuse(write.allocator.context.accounting, write.key, write.hash, self.options)
             },
         )
     }
@@ -58,9 +49,7 @@ impl SetOperation<'_> {
         let options = self.options;
         let overwrite = match (options.mode, write.found.live_item()) {
             (SetMode::Add, Some(old)) => {
-                write
-                    .store()
-                    .record_use(write.key, write.hash, &old, write.now());
+                write.store().record_use(write.key, write.hash, &old, write.now());
                 return Ok(SetOutcome::NotStored);
             }
             (SetMode::Append | SetMode::Prepend, Some(old)) => {
@@ -158,20 +147,15 @@ impl SetOperation<'_> {
             let kept_pieces = old_pieces
                 .get(..old_pieces.len() - usize::from(short_last_piece.is_some()))
                 .unwrap_or_default();
-            [
-                inline_part,
-                ValuePart::Pieces(kept_pieces),
-                piece_part(short_last_piece),
-            ]
-            .iter()
-            .chain(self.value_parts)
-            .copied()
-            .collect()
+            [inline_part, ValuePart::Pieces(kept_pieces), piece_part(short_last_piece)]
+                .iter()
+                .chain(self.value_parts)
+                .copied()
+                .collect()
         } else {
             let short_first_piece = old_pieces.first().filter(is_short);
-            let kept_pieces = old_pieces
-                .get(usize::from(short_first_piece.is_some())..)
-                .unwrap_or_default();
+            let kept_pieces =
+                old_pieces.get(usize::from(short_first_piece.is_some())..).unwrap_or_default();
             self.value_parts
                 .iter()
                 .chain(&[

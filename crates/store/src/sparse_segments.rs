@@ -92,24 +92,13 @@ mod tests {
         let (value, options) = ([7; 1000], SetOptions::default());
         let mut random_state = 1u64;
         for _ in 0..100_000 {
-            random_state = random_state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = ((random_state >> 33) % 4000).to_string();
-            worker.set(
-                key.as_bytes(),
-                store.hash(key.as_bytes()),
-                &value,
-                &options,
-                Seconds(2),
-            );
+            worker.set(key.as_bytes(), store.hash(key.as_bytes()), &value, &options, Seconds(2));
             worker.pass();
         }
         let counters = store.counters();
         assert_eq!(counters.evictions, 0);
-        assert!(
-            counters.segment_bytes < 4 * counters.item_bytes,
-            "{counters:?}"
-        );
+        assert!(counters.segment_bytes < 4 * counters.item_bytes, "{counters:?}");
     }
 }

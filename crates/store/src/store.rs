@@ -130,18 +130,9 @@ impl Store {
     ) -> Arc<Store> {
         let segments = layout.build_segments(&config, arena);
         let first_index_segment = segments.allocate_index_segment(0).unwrap_or(SegmentId(0));
-        let index = Index::new(
-            Lines::new(Arc::clone(arena)),
-            first_index_segment,
-            arena.segment_count(),
-        );
-        Arc::new(Self::from_parts(
-            config,
-            policy_kind,
-            layout,
-            segments,
-            index,
-        ))
+        let index =
+            Index::new(Lines::new(Arc::clone(arena)), first_index_segment, arena.segment_count());
+        Arc::new(Self::from_parts(config, policy_kind, layout, segments, index))
     }
 
     /// A store of these parts.
@@ -160,9 +151,7 @@ impl Store {
             index,
             ghost: Ghost::new(Lines::new(arena), mapped_segments),
             policy: policy_kind.new_policy(),
-            counter_blocks: (0..config.workers)
-                .map(|_| CounterBlock::new(class_count))
-                .collect(),
+            counter_blocks: (0..config.workers).map(|_| CounterBlock::new(class_count)).collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
             approximate_item_count: AtomicI64::new(0),
@@ -209,9 +198,8 @@ impl Store {
     /// Counts the table of flushed prefixes as it is now.
     pub(crate) fn charge_prefix_table(&self) {
         let (_, table_bytes) = self.segments.flushes.prefix_count_and_bytes();
-        let table_bytes_before = self
-            .prefix_table_bytes
-            .swap(table_bytes as i64, Ordering::Relaxed);
+        let table_bytes_before =
+            self.prefix_table_bytes.swap(table_bytes as i64, Ordering::Relaxed);
         if table_bytes_before != table_bytes as i64 {
             self.charge_buffers(table_bytes as i64 - table_bytes_before);
         }
@@ -266,22 +254,16 @@ impl Store {
     fn apply_budget(&self) {
         let buffer_bytes = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let shift = self.arena().segment_bytes().ilog2();
-        let budget = compute_budget(
-            self.memory_bytes(),
-            buffer_bytes,
-            self.reserve_segments,
-            shift,
-        );
+        let budget =
+            compute_budget(self.memory_bytes(), buffer_bytes, self.reserve_segments, shift);
         self.segments.set_budget(budget);
     }
 
     /// A snapshot of the contents and counters of the store.
     pub fn counters(&self) -> Counters {
         let segment_bytes = self.arena().segment_bytes() as u64;
-        let (index_segments, ghost_segments) = (
-            self.index.segment_count() as u64,
-            self.ghost.segment_count() as u64,
-        );
+        let (index_segments, ghost_segments) =
+            (self.index.segment_count() as u64, self.ghost.segment_count() as u64);
         Counters {
             index_bytes: index_segments * segment_bytes,
             ghost_bytes: ghost_segments * segment_bytes,
@@ -374,9 +356,7 @@ impl Store {
     pub(crate) fn upload_bytes_max(&self) -> u64 {
         let memory_bytes = self.memory_bytes();
         let largest_item_bytes = u64::from(self.config.item_bytes_max).min(memory_bytes / 2);
-        (memory_bytes / 8)
-            .max((memory_bytes / 4).min(UPLOAD_BYTES_MIN))
-            .max(largest_item_bytes)
+        (memory_bytes / 8).max((memory_bytes / 4).min(UPLOAD_BYTES_MIN)).max(largest_item_bytes)
     }
 
     /// The bytes that memcached would count for an item.
@@ -419,11 +399,7 @@ impl Layout {
         if segment_count > segments_max(shift) {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
-        Ok(Layout {
-            reserve_segments,
-            budget,
-            segment_count,
-        })
+        Ok(Layout { reserve_segments, budget, segment_count })
     }
 
     /// The table of the segments of `arena`, all free.
@@ -447,10 +423,7 @@ pub(crate) fn segment_shift(config: &Config) -> Result<u32, Error> {
 }
 
 fn shift_for(memory_bytes: u64) -> u32 {
-    (memory_bytes / SEGMENTS_MIN)
-        .max(1)
-        .ilog2()
-        .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
+    (memory_bytes / SEGMENTS_MIN).max(1).ilog2().clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
 }
 
 /// Segments that links of the index can name.
@@ -465,11 +438,8 @@ fn map_arena(segment_count: usize, segments_max: usize, shift: u32) -> Result<Ar
     if cfg!(miri) {
         return Arena::new(segment_count, shift);
     }
-    Arena::new(
-        (segment_count * MAPPED_LIMIT_FACTOR as usize).min(segments_max),
-        shift,
-    )
-    .or_else(|_| Arena::new(segment_count, shift))
+    Arena::new((segment_count * MAPPED_LIMIT_FACTOR as usize).min(segments_max), shift)
+        .or_else(|_| Arena::new(segment_count, shift))
 }
 
 /// Segments that are kept free ahead of the writers.

@@ -151,10 +151,7 @@ impl Worker {
             return Ok(SetOutcome::TooLarge);
         }
         let value_parts = &[ValuePart::Bytes(value)];
-        let operation = SetOperation {
-            value_parts,
-            options,
-        };
+        let operation = SetOperation { value_parts, options };
         operation.run(&mut self.new_write(key, hash, now))
     }
 
@@ -221,11 +218,10 @@ impl Worker {
         options: &GetOptions,
         now: Seconds,
     ) -> Option<(Item<'_>, Lease)> {
-        self.try_get_with(key, hash, options, now)
-            .unwrap_or_else(|NoRoomYet| {
-                get_and_update::remove_instead_of_touch(&self.accounting, key, hash);
-                None
-            })
+        self.try_get_with(key, hash, options, now).unwrap_or_else(|NoRoomYet| {
+            get_and_update::remove_instead_of_touch(&self.accounting, key, hash);
+            None
+        })
     }
 
     /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the created item, won by this
@@ -266,13 +262,10 @@ impl Worker {
         let is_sweeping = self.sweeper.is_sweeping();
         let context = self.context(now);
         let swept = if self.store.reserve_is_low() {
-            self.sweeper
-                .sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
+            self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
         } else {
             (is_new_second || is_sweeping)
-                && self
-                    .sweeper
-                    .sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
+                && self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };
         let resized = self.accounting.resize_index();
         let overflow_drained =
@@ -299,11 +292,7 @@ impl Worker {
 
     #[inline]
     pub(crate) fn context(&self, now: Seconds) -> WriteContext<'_> {
-        WriteContext {
-            accounting: &self.accounting,
-            appender: &self.appender,
-            now,
-        }
+        WriteContext { accounting: &self.accounting, appender: &self.appender, now }
     }
 
     #[inline]

@@ -164,9 +164,7 @@ impl<'w> WriteOperation<'w> {
         match chosen {
             Some(unique) => UniqueSource::Exactly(unique.0),
             None => UniqueSource::Above(
-                self.found
-                    .present
-                    .map_or(0, |old| self.store().unique_of(&old)),
+                self.found.present.map_or(0, |old| self.store().unique_of(&old)),
             ),
         }
     }
@@ -174,10 +172,7 @@ impl<'w> WriteOperation<'w> {
     /// Removes an item that was found dead, and counts the miss.
     pub(crate) fn remove_dead(&self) {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
-            self.allocator
-                .context
-                .accounting
-                .remove_dead(self.hash, &dead);
+            self.allocator.context.accounting.remove_dead(self.hash, &dead);
         }
     }
 
@@ -185,11 +180,7 @@ impl<'w> WriteOperation<'w> {
     pub(crate) fn publish(&self, new_copy: &NewCopy<'_>) -> Result<PublishedCopy, RetryReason> {
         let context = self.allocator.context;
         let segment_kind = self.choose_segment_kind(new_copy.expiry);
-        let value_bytes: usize = new_copy
-            .parts
-            .iter()
-            .map(|part| part.len(self.store()))
-            .sum();
+        let value_bytes: usize = new_copy.parts.iter().map(|part| part.len(self.store())).sum();
         let mut chain = Chain::new(self.allocator, self.hash, segment_kind);
         let one_slice: [&[u8]; 1];
         let value_slices: Vec<&[u8]>;
@@ -208,10 +199,7 @@ impl<'w> WriteOperation<'w> {
             }
             parts => {
                 chain.append_parts(parts)?;
-                RecordBody::Chain {
-                    value_bytes: value_bytes as u32,
-                    pieces: chain.pieces(),
-                }
+                RecordBody::Chain { value_bytes: value_bytes as u32, pieces: chain.pieces() }
             }
         };
         let new_record = NewRecord {
@@ -224,11 +212,7 @@ impl<'w> WriteOperation<'w> {
             body,
         };
         let is_uploaded = matches!(body, RecordBody::Chain { .. }) && chain.reuses_all_pieces();
-        let record_kind = if is_uploaded {
-            segment_kind.for_chain_head()
-        } else {
-            segment_kind
-        };
+        let record_kind = if is_uploaded { segment_kind.for_chain_head() } else { segment_kind };
         let appended = self.allocator.append(record_kind, &new_record)?;
         let publication = Publication {
             key: self.key,
@@ -246,15 +230,9 @@ impl<'w> WriteOperation<'w> {
         }
         chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
-        context
-            .accounting
-            .count_publication(old, was_alive, appended.addr, chain.pieces());
-        self.allocator
-            .sweep_proportionally(appended.bytes + chain.new_piece_bytes());
-        Ok(PublishedCopy {
-            unique: CasUnique(appended.unique),
-            addr: appended.addr,
-        })
+        context.accounting.count_publication(old, was_alive, appended.addr, chain.pieces());
+        self.allocator.sweep_proportionally(appended.bytes + chain.new_piece_bytes());
+        Ok(PublishedCopy { unique: CasUnique(appended.unique), addr: appended.addr })
     }
 
     /// Publishes a new copy of a living item with the same value.
@@ -265,10 +243,7 @@ impl<'w> WriteOperation<'w> {
     ) -> Result<PublishedCopy, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
-        let value_parts = [
-            ValuePart::Bytes(store.inline_value(old)),
-            ValuePart::Pieces(&pieces),
-        ];
+        let value_parts = [ValuePart::Bytes(store.inline_value(old)), ValuePart::Pieces(&pieces)];
         let access = if changes.counts_as_access {
             self.now()
         } else {
@@ -303,11 +278,7 @@ impl<'w> WriteOperation<'w> {
             && (record_bytes <= self.store().inline_bytes_max()
                 || (!new_copy.is_growing
                     && record_bytes
-                        < self
-                            .allocator
-                            .context
-                            .appender
-                            .open_bytes_left(segment_kind)))
+                        < self.allocator.context.appender.open_bytes_left(segment_kind)))
     }
 
     /// Chooses the kind of segment for the new copy: an overwrite stays in the queue of the old copy, the policy

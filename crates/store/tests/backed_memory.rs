@@ -12,11 +12,7 @@ const RESERVE_BYTES: u64 = 4 << 17;
 const VALUE_BYTES: usize = 4_000;
 
 fn new_store_and_worker(memory_bytes: u64) -> (Arc<Store>, Worker) {
-    let config = Config {
-        memory_bytes,
-        workers: 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes, workers: 1, ..Config::default() };
     let store = Store::new(config).unwrap();
     let mut worker = store.worker();
     worker.go_online();
@@ -64,11 +60,7 @@ fn writes_take_ready_memory_before_unused_memory() {
         let (taken_before, ready_before) = (taken_bytes(&store), store.counters().ready_bytes);
         set(&mut worker, number);
         let (taken_after, ready_after) = (taken_bytes(&store), store.counters().ready_bytes);
-        assert_eq!(
-            taken_after - taken_before,
-            ready_before - ready_after,
-            "at {number}"
-        );
+        assert_eq!(taken_after - taken_before, ready_before - ready_after, "at {number}");
         assert_eq!(store.needs_backing(), ready_after < HUGE_PAGE_BYTES);
         refills += u32::from(store.needs_backing());
         assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);

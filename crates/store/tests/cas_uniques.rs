@@ -13,10 +13,7 @@ const TRACKED_KEYS_PER_KIND: usize = 600;
 const OTHER_KEYS_PER_ROUND: usize = 60_000;
 
 fn new_store() -> Arc<Store> {
-    let config = Config {
-        memory_bytes: 2 << 20,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: 2 << 20, ..Config::default() };
     Store::new(config).unwrap()
 }
 
@@ -30,9 +27,7 @@ fn set(worker: &Worker, key: &str, options: &SetOptions) -> CasUnique {
 
 fn unique_of(worker: &Worker, key: &str) -> Option<CasUnique> {
     let hash = worker.store().hash(key.as_bytes());
-    worker
-        .get(key.as_bytes(), hash, NOW)
-        .map(|item| item.unique())
+    worker.get(key.as_bytes(), hash, NOW).map(|item| item.unique())
 }
 
 fn read(worker: &Worker, key: &str) {
@@ -45,21 +40,11 @@ fn tracked_keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
 
 /// Stores other keys and reads the tracked ones between them, so that the tracked items are moved and not evicted.
 fn move_items(worker: &mut Worker, round: usize) {
-    let unexposed_options = SetOptions {
-        hides_unique: true,
-        ..SetOptions::default()
-    };
+    let unexposed_options = SetOptions { hides_unique: true, ..SetOptions::default() };
     for number in 0..OTHER_KEYS_PER_ROUND {
-        set(
-            worker,
-            &format!("other:{round}:{number}"),
-            &unexposed_options,
-        );
+        set(worker, &format!("other:{round}:{number}"), &unexposed_options);
         for kind in ["set", "got", "unexposed"] {
-            read(
-                worker,
-                &format!("{kind}:{}", number % TRACKED_KEYS_PER_KIND),
-            );
+            read(worker, &format!("{kind}:{}", number % TRACKED_KEYS_PER_KIND));
         }
         worker.pass();
     }
@@ -70,10 +55,7 @@ fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
     let store = new_store();
     let mut worker = store.worker();
     worker.go_online();
-    let unexposed_options = SetOptions {
-        hides_unique: true,
-        ..SetOptions::default()
-    };
+    let unexposed_options = SetOptions { hides_unique: true, ..SetOptions::default() };
     let mut exposed_uniques: HashMap<String, CasUnique> = HashMap::new();
     let mut unexposed_uniques: HashMap<String, CasUnique> = HashMap::new();
     for key in tracked_keys("set") {
@@ -91,10 +73,7 @@ fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
         move_items(&mut worker, round);
         exposed_uniques.retain(|key, unique| {
             let current = unique_of(&worker, key);
-            assert!(
-                current.is_none_or(|current| current == *unique),
-                "{key}: {current:?}"
-            );
+            assert!(current.is_none_or(|current| current == *unique), "{key}: {current:?}");
             current.is_some()
         });
     }
@@ -103,10 +82,7 @@ fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
         "{} of the exposed ones are left",
         exposed_uniques.len()
     );
-    assert!(
-        store.counters().moved_items > 2 * TRACKED_KEYS_PER_KIND as u64,
-        "nothing was moved"
-    );
+    assert!(store.counters().moved_items > 2 * TRACKED_KEYS_PER_KIND as u64, "nothing was moved");
     let mut grown_count = 0;
     for (key, before) in &unexposed_uniques {
         let current = unique_of(&worker, key);

@@ -4,10 +4,7 @@
 //! The test knows the seed of the hash, like an attacker who discovered it. `GLASSCACHE_TEST_COLLISIONS` is the
 //! number of keys (default 20,000; `make collisions` uses a million).
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the environment chooses the number of keys"
-)]
+#![expect(clippy::disallowed_methods, reason = "the environment chooses the number of keys")]
 
 use std::collections::HashSet;
 
@@ -38,11 +35,7 @@ impl CheckedStore<'_> {
 
     /// Records evictions, after each operation so that no report is lost.
     fn record_evictions(&mut self) {
-        let CheckedStore {
-            worker,
-            present_keys,
-            evicted_count,
-        } = self;
+        let CheckedStore { worker, present_keys, evicted_count } = self;
         worker.take_evicted(&mut |item| {
             assert!(present_keys.remove(&*item.key), "evicted and was not there");
             *evicted_count += 1;
@@ -51,9 +44,7 @@ impl CheckedStore<'_> {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) {
-        let outcome = self
-            .worker
-            .set(key, self.hash(key), value, &SetOptions::default(), NOW);
+        let outcome = self.worker.set(key, self.hash(key), value, &SetOptions::default(), NOW);
         assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
         self.record_evictions();
         self.present_keys.insert(key.to_vec());
@@ -72,9 +63,7 @@ impl CheckedStore<'_> {
     }
 
     fn delete(&mut self, key: &[u8]) {
-        let outcome = self
-            .worker
-            .delete(key, self.hash(key), &DeleteOptions::default(), NOW);
+        let outcome = self.worker.delete(key, self.hash(key), &DeleteOptions::default(), NOW);
         let was_present = self.present_keys.remove(key);
         assert_eq!(outcome == DeleteOutcome::Deleted, was_present);
         self.record_evictions();
@@ -91,21 +80,13 @@ fn colliding_keys(store: &Store) -> impl Iterator<Item = Vec<u8>> + '_ {
 fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_does_not() {
     let key_count: usize =
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(20_000, |text| text.parse().unwrap());
-    let config = Config {
-        memory_bytes: 4 << 20,
-        workers: 1,
-        hash_seed: 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: 4 << 20, workers: 1, hash_seed: 1, ..Config::default() };
     let store = Store::new(config).unwrap();
     store.report_evictions(true);
     let mut worker = store.worker();
     worker.go_online();
-    let mut checked_store = CheckedStore {
-        worker: &mut worker,
-        present_keys: HashSet::new(),
-        evicted_count: 0,
-    };
+    let mut checked_store =
+        CheckedStore { worker: &mut worker, present_keys: HashSet::new(), evicted_count: 0 };
     let other_key_of = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
     for number in 0..OTHER_KEYS {
         checked_store.set(&other_key_of(number), b"others'");
@@ -137,17 +118,12 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
             }
         }
     }
-    let (present_count, evicted_count) = (
-        checked_store.present_keys.len(),
-        checked_store.evicted_count,
-    );
+    let (present_count, evicted_count) =
+        (checked_store.present_keys.len(), checked_store.evicted_count);
     let counters = store.counters();
     eprintln!("{key_count} keys: {present_count} present, {evicted_count} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present_count);
     assert_eq!(counters.displaced, evicted_count, "something else evicted");
-    assert!(
-        counters.displaced as usize > key_count / 4,
-        "no chain was full"
-    );
+    assert!(counters.displaced as usize > key_count / 4, "no chain was full");
     assert_eq!(store.audit(&[&worker]).items, present_count);
 }

@@ -8,12 +8,7 @@ use glasscache_store::{Config, DeleteOptions, Item, Listing, Seconds, SetOptions
 const NOW: Seconds = Seconds(10);
 
 fn new_worker(memory_bytes: u64) -> Worker {
-    let config = Config {
-        memory_bytes,
-        hash_seed: 7,
-        workers: 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes, hash_seed: 7, workers: 1, ..Config::default() };
     let mut worker = Store::new(config).unwrap().worker();
     worker.go_online();
     worker
@@ -73,10 +68,7 @@ fn every_item_that_stays_is_listed_once_while_the_index_grows_and_shrinks() {
         for key in &keys {
             *listed_times.entry(key).or_default() += 1;
         }
-        assert!(
-            listed_times.values().all(|times| *times == 1),
-            "one was listed twice"
-        );
+        assert!(listed_times.values().all(|times| *times == 1), "one was listed twice");
         let stayed =
             (0..20_000).filter(|n| listed_times.contains_key(format!("stays{n}").as_str()));
         assert_eq!(stayed.count(), 20_000, "index_grows: {index_grows}");
@@ -92,9 +84,8 @@ fn neighbours_in_a_listing_share_a_bucket_only_by_chance() {
     assert_eq!(keys.len(), item_count);
     // The lowest eight bits of the hash: in the order of the buckets nearly all neighbours share them.
     let lowest_bits = |key: &str| worker.store().hash(key.as_bytes()).0 & 0xff;
-    let sharing_pairs = keys
-        .windows(2)
-        .filter(|pair| lowest_bits(&pair[0]) == lowest_bits(&pair[1]));
+    let sharing_pairs =
+        keys.windows(2).filter(|pair| lowest_bits(&pair[0]) == lowest_bits(&pair[1]));
     let share = sharing_pairs.count() as f64 / item_count as f64;
     assert!(share < 2.0 / 256.0, "{share} of all neighbours");
     assert_ne!(keys, list(&mut worker, 54321, |_| {}), "the seed orders it");

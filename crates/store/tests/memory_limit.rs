@@ -35,11 +35,7 @@ fn outside_bytes(memory_bytes: u64) -> u64 {
 #[test]
 fn all_segments_together_stay_within_the_limit_and_its_allowance() {
     for memory_bytes in [1, 3, 16].map(|mib: u64| mib << 20) {
-        let config = Config {
-            memory_bytes,
-            workers: 1,
-            ..Config::default()
-        };
+        let config = Config { memory_bytes, workers: 1, ..Config::default() };
         let store = Store::new(config).unwrap();
         let mut worker = store.worker();
         worker.go_online();
@@ -63,10 +59,7 @@ fn all_segments_together_stay_within_the_limit_and_its_allowance() {
 
 #[test]
 fn an_index_that_shrinks_returns_its_memory() {
-    let config = Config {
-        memory_bytes: 8 << 20,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: 8 << 20, ..Config::default() };
     let store = Store::new(config).unwrap();
     let mut worker = store.worker();
     worker.go_online();

@@ -12,12 +12,7 @@ const NOW: Seconds = Seconds(10);
 const PREFIXES_MAX: usize = 65_536;
 
 fn new_store_and_worker(memory_bytes: u64) -> (Arc<Store>, Worker) {
-    let store = Store::new(Config {
-        memory_bytes,
-        workers: 1,
-        ..Config::default()
-    })
-    .unwrap();
+    let store = Store::new(Config { memory_bytes, workers: 1, ..Config::default() }).unwrap();
     let mut worker = store.worker();
     worker.go_online();
     (store, worker)
@@ -38,9 +33,7 @@ fn set(worker: &Worker, key: &str) -> CasUnique {
 fn is_readable(worker: &Worker, key: &str) -> bool {
     let hash = worker.store().hash(key.as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let is_minimal = worker
-        .get_minimal_item_value(key.as_bytes(), hint, NOW)
-        .is_some();
+    let is_minimal = worker.get_minimal_item_value(key.as_bytes(), hint, NOW).is_some();
     let is_found = worker.get(key.as_bytes(), hash, NOW).is_some();
     assert!(is_found || !is_minimal, "{key}");
     is_found
@@ -89,32 +82,20 @@ fn every_operation_takes_a_flushed_item_for_missing() {
         set(&worker, key);
         store.flush_prefix(b"a:", NOW).unwrap();
     };
-    let with_mode = |mode| SetOptions {
-        mode,
-        ..SetOptions::default()
-    };
+    let with_mode = |mode| SetOptions { mode, ..SetOptions::default() };
     for mode in [SetMode::Replace, SetMode::Append, SetMode::Prepend] {
         set_and_flush();
         let outcome = set_with(&worker, key, b"7", with_mode(mode));
         assert_eq!(outcome, SetOutcome::NotStored, "{mode:?}");
     }
     set_and_flush();
-    let compare_and_swap = SetOptions {
-        required_cas: Some(unique),
-        ..SetOptions::default()
-    };
-    assert_eq!(
-        set_with(&worker, key, b"7", compare_and_swap),
-        SetOutcome::NotFound
-    );
+    let compare_and_swap = SetOptions { required_cas: Some(unique), ..SetOptions::default() };
+    assert_eq!(set_with(&worker, key, b"7", compare_and_swap), SetOutcome::NotFound);
     set_and_flush();
     let arith = worker.arith(key.as_bytes(), hash, &ArithOptions::default(), NOW);
     assert_eq!(arith, ArithOutcome::NotFound);
     set_and_flush();
-    let touch = GetOptions {
-        touch: Some(Expiry::Never),
-        ..GetOptions::default()
-    };
+    let touch = GetOptions { touch: Some(Expiry::Never), ..GetOptions::default() };
     assert!(worker.get_with(key.as_bytes(), hash, &touch, NOW).is_none());
     set_and_flush();
     let delete = worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
@@ -166,22 +147,11 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
     fill(&mut worker, "b:", MEMORY_BYTES);
     let after = store.counters();
     let expected_items = MEMORY_BYTES / value.len() as u64 * 9 / 10;
-    assert_eq!(
-        after.reclaimed - before.reclaimed,
-        before.items,
-        "some are left"
-    );
-    assert!(
-        after.items >= expected_items,
-        "{} of {expected_items}",
-        after.items
-    );
+    assert_eq!(after.reclaimed - before.reclaimed, before.items, "some are left");
+    assert!(after.items >= expected_items, "{} of {expected_items}", after.items);
     // The new items are swept too, and a few of them are evicted before the last old segment is reached.
     let evicted = after.evictions - before.evictions;
-    assert!(
-        evicted <= expected_items / 10,
-        "{evicted} evicted instead of reclaimed"
-    );
+    assert!(evicted <= expected_items / 10, "{evicted} evicted instead of reclaimed");
 }
 
 #[test]
@@ -189,15 +159,11 @@ fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_no_item() {
     let (store, mut worker) = new_store_and_worker(8 << 20);
     set(&worker, "kept");
     for number in 0..PREFIXES_MAX {
-        store
-            .flush_prefix(format!("{number}:").as_bytes(), NOW)
-            .unwrap();
+        store.flush_prefix(format!("{number}:").as_bytes(), NOW).unwrap();
     }
     let refused = store.flush_prefix(b"more", NOW);
     assert!(matches!(refused, Err(Error::PrefixesFull(PREFIXES_MAX))));
-    store
-        .flush_prefix(b"5:", NOW)
-        .expect("it is remembered already");
+    store.flush_prefix(b"5:", NOW).expect("it is remembered already");
     // All that was stored before those flushes is gone with its segments.
     store.flush(NOW, NOW);
     store.flush_prefix(b"more", NOW).unwrap();
@@ -212,9 +178,7 @@ fn the_table_of_prefixes_is_inside_the_memory_limit() {
     let (store, _worker) = new_store_and_worker(64 << 20);
     assert_eq!(store.counters().buffer_bytes, 0);
     for number in 0..PREFIXES_MAX {
-        store
-            .flush_prefix(format!("{number}:").as_bytes(), NOW)
-            .unwrap();
+        store.flush_prefix(format!("{number}:").as_bytes(), NOW).unwrap();
     }
     let table_bytes = store.counters().buffer_bytes;
     assert!((1 << 20..=6 << 20).contains(&table_bytes), "{table_bytes}");

@@ -32,10 +32,7 @@ use operations::operate;
 use restart::restartable_store::{NOW, RestartableStore, STOP_TIME, config, fill};
 
 fn set(worker: &Worker, key: &str, value: &[u8], expiry: Expiry) -> u64 {
-    let options = SetOptions {
-        expiry,
-        ..SetOptions::default()
-    };
+    let options = SetOptions { expiry, ..SetOptions::default() };
     let hash = worker.store().hash(key.as_bytes());
     match worker.set(key.as_bytes(), hash, value, &options, NOW) {
         SetOutcome::Stored(unique) => unique.0,
@@ -54,11 +51,8 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
         let mut rng = Rng::from_seed(seed);
         let restartable_store = RestartableStore::new(config(memory_bytes));
         let mut store = restartable_store.make_empty();
-        let mut model = Model {
-            entries: HashMap::new(),
-            now: Seconds(2),
-            may_evict: memory_bytes < 32 << 20,
-        };
+        let mut model =
+            Model { entries: HashMap::new(), now: Seconds(2), may_evict: memory_bytes < 32 << 20 };
         for _ in 0..6 {
             let mut worker = store.worker();
             worker.go_online();
@@ -75,9 +69,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             store = if rng.below(2) == 0 {
                 restartable_store.restart(store)
             } else {
-                restartable_store
-                    .take_over_as(store, config(memory_bytes))
-                    .unwrap()
+                restartable_store.take_over_as(store, config(memory_bytes)).unwrap()
             };
             let (audit, after) = (store.audit(&[]), store.counters());
             assert_eq!(audit.items as u64, before.items);
@@ -127,22 +119,12 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
     let space_bytes = space.len();
     space.fill(1);
     reservation.advance(space_bytes);
-    assert!(
-        restartable_store
-            .take_over_of_live(&store, &UncommittedBytes::default())
-            .is_none()
-    );
+    assert!(restartable_store.take_over_of_live(&store, &UncommittedBytes::default()).is_none());
     worker.close_segments();
-    assert!(
-        restartable_store
-            .take_over_of_live(&store, &UncommittedBytes::default())
-            .is_none()
-    );
+    assert!(restartable_store.take_over_of_live(&store, &UncommittedBytes::default()).is_none());
     let mut uncommitted = UncommittedBytes::default();
     uncommitted.add(&reservation);
-    let next = restartable_store
-        .take_over_of_live(&store, &uncommitted)
-        .unwrap();
+    let next = restartable_store.take_over_of_live(&store, &uncommitted).unwrap();
     assert_eq!(next.audit(&[]).items as u64, before.items);
     assert_eq!(next.audit(&[]).live_bytes as u64, before.item_bytes);
     assert_eq!(read_values(&next, 1000), expected);
@@ -168,14 +150,9 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
     // Reading removes what has expired.
     let expected = read_values(&store, 1000);
     let before = store.counters();
-    let other_classes = Config {
-        slab_chunk_bytes: vec![100, 1 << 20],
-        workers: 3,
-        ..config(8 << 20)
-    };
-    let store = restartable_store
-        .take_over_as(store, other_classes)
-        .unwrap();
+    let other_classes =
+        Config { slab_chunk_bytes: vec![100, 1 << 20], workers: 3, ..config(8 << 20) };
+    let store = restartable_store.take_over_as(store, other_classes).unwrap();
     let after = store.counters();
     assert_eq!(after.items, before.items);
     assert_eq!(after.by_slab_class.len(), 2);
@@ -196,9 +173,7 @@ fn uniques_continue_after_a_handover() {
         assert!(unique > last_unique);
         last_unique = unique;
         drop(worker);
-        store = restartable_store
-            .take_over_as(store, config(8 << 20))
-            .unwrap();
+        store = restartable_store.take_over_as(store, config(8 << 20)).unwrap();
     }
 }
 
@@ -285,9 +260,7 @@ fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
         worker.pass();
     }
     for prefix in 0..699 {
-        store
-            .flush_prefix(format!("{prefix}:").as_bytes(), NOW)
-            .unwrap();
+        store.flush_prefix(format!("{prefix}:").as_bytes(), NOW).unwrap();
     }
     set(&worker, "0:again", b"y", Expiry::Never);
     store.flush(Seconds(100), NOW);
@@ -315,11 +288,7 @@ fn marks_and_accesses_of_an_item_come_back() {
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "won", b"x", Expiry::At(Seconds(50)));
-    let options = GetOptions {
-        recache_s: Some(60),
-        may_win: true,
-        ..GetOptions::default()
-    };
+    let options = GetOptions { recache_s: Some(60), may_win: true, ..GetOptions::default() };
     let hash = store.hash(b"won");
     let (_, lease) = worker.get_with(b"won", hash, &options, Seconds(7)).unwrap();
     assert!(lease.won);
@@ -356,19 +325,14 @@ fn an_upload_that_was_not_committed_is_gone() {
     set(&worker, "key", b"value", Expiry::Never);
     let hash = store.hash(b"key");
     let options = SetOptions::default();
-    let mut upload = worker
-        .reserve(b"key", hash, 300_000, &options, NOW)
-        .unwrap();
+    let mut upload = worker.reserve(b"key", hash, 300_000, &options, NOW).unwrap();
     let space = upload.space(&worker, NOW).len();
     upload.advance(space);
     drop(upload);
     drop(worker);
     let store = restartable_store.restart(store);
     let audit = store.audit(&[]);
-    assert_eq!(
-        (audit.items, audit.live_bytes as u64),
-        (1, store.counters().item_bytes)
-    );
+    assert_eq!((audit.items, audit.live_bytes as u64), (1, store.counters().item_bytes));
 }
 
 #[test]
@@ -387,15 +351,9 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
         "it was made with 2097152 bytes of memory, now there are 4194304 (-m)"
     );
     for workers in [1, 9] {
-        let other_config = Config {
-            workers,
-            item_bytes_max: 1 << 19,
-            hash_seed: 99,
-            ..config(2 << 20)
-        };
-        let store = restartable_store
-            .recover_as(&snapshot, other_config)
-            .unwrap();
+        let other_config =
+            Config { workers, item_bytes_max: 1 << 19, hash_seed: 99, ..config(2 << 20) };
+        let store = restartable_store.recover_as(&snapshot, other_config).unwrap();
         let audit = store.audit(&[]);
         assert_eq!(audit.items as u64, item_count);
     }
@@ -411,23 +369,14 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
     let refusal_reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
     let mut other_version = snapshot.clone();
     other_version[8] += 1;
-    assert_eq!(
-        refusal_reason(&other_version),
-        "its layout has version 2, this server has 1"
-    );
+    assert_eq!(refusal_reason(&other_version), "its layout has version 2, this server has 1");
     for cut in 12..snapshot.len() {
-        assert_eq!(
-            refusal_reason(&snapshot[..cut]),
-            "it is damaged: its checksum is wrong"
-        );
+        assert_eq!(refusal_reason(&snapshot[..cut]), "it is damaged: its checksum is wrong");
     }
     for offset in 12..snapshot.len() {
         let mut flipped = snapshot.clone();
         flipped[offset] ^= 1;
-        assert_eq!(
-            refusal_reason(&flipped),
-            "it is damaged: its checksum is wrong"
-        );
+        assert_eq!(refusal_reason(&flipped), "it is damaged: its checksum is wrong");
     }
 }
 
@@ -450,10 +399,7 @@ fn a_changed_byte_of_the_memory_is_found() {
         }
         restartable_store.write(offset, &[memory[offset as usize]]);
     }
-    assert!(
-        found_count > 10,
-        "only {found_count}, the others were in free segments"
-    );
+    assert!(found_count > 10, "only {found_count}, the others were in free segments");
     assert!(restartable_store.recover(&snapshot).is_ok());
 }
 
@@ -475,11 +421,7 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
             &memory,
             |bound| rng.below(bound),
         );
-        *(if is_accepted {
-            &mut accepted
-        } else {
-            &mut refused
-        }) += 1;
+        *(if is_accepted { &mut accepted } else { &mut refused }) += 1;
     }
     eprintln!("{accepted} accepted, {refused} refused");
     assert!(accepted > 50 && refused > 50);
@@ -496,15 +438,9 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
     drop(store);
     let memory = restartable_store.read();
     // The first line of the index with an entry: a control word and seven slots.
-    let words = memory
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|word| u64::from_le_bytes(*word));
-    let (slot_index, entry) = words
-        .enumerate()
-        .find(|(index, word)| index % 8 != 0 && *word != 0)
-        .unwrap();
+    let words = memory.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let (slot_index, entry) =
+        words.enumerate().find(|(index, word)| index % 8 != 0 && *word != 0).unwrap();
     for bit in memory.len().ilog2() + 1..ADDRESS_BITS {
         let mut damaged = memory.clone();
         damaged[slot_index * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
@@ -513,9 +449,6 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
         let Err(error) = restartable_store.recover(&snapshot) else {
             panic!("an address with bit {bit} changed was accepted");
         };
-        assert!(
-            error.to_string().contains("outside of the items"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("outside of the items"), "{error}");
     }
 }

@@ -32,11 +32,7 @@ struct SeenItem {
 
 impl StoreWithoutFreeSegment {
     fn new() -> StoreWithoutFreeSegment {
-        let config = Config {
-            memory_bytes: 2 << 20,
-            workers: 2,
-            ..Config::default()
-        };
+        let config = Config { memory_bytes: 2 << 20, workers: 2, ..Config::default() };
         let store = Store::new(config).unwrap();
         let (mut reader, mut writer) = (store.worker(), store.worker());
         reader.go_online();
@@ -61,40 +57,26 @@ impl StoreWithoutFreeSegment {
         let stored = writer.try_set(KEY, hash, b"5", &SetOptions::default(), NOW);
         assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
         fill(&mut writer);
-        StoreWithoutFreeSegment {
-            store,
-            reader,
-            writer,
-            hash,
-        }
+        StoreWithoutFreeSegment { store, reader, writer, hash }
     }
 
     fn set(&self, mode: SetMode) -> Result<SetOutcome, NoRoomYet> {
-        let options = SetOptions {
-            mode,
-            ..SetOptions::default()
-        };
+        let options = SetOptions { mode, ..SetOptions::default() };
         self.writer.try_set(KEY, self.hash, b"0", &options, NOW)
     }
 
     fn arith(&self) -> Result<ArithOutcome, NoRoomYet> {
-        let options = ArithOptions {
-            delta: 1,
-            ..ArithOptions::default()
-        };
+        let options = ArithOptions { delta: 1, ..ArithOptions::default() };
         self.writer.try_arith(KEY, self.hash, &options, NOW)
     }
 
     fn touch(&self) -> Result<bool, NoRoomYet> {
-        let found = self
-            .writer
-            .try_get_with(KEY, self.hash, &touch_options(), NOW)?;
+        let found = self.writer.try_get_with(KEY, self.hash, &touch_options(), NOW)?;
         Ok(found.is_some())
     }
 
     fn invalidate(&self) -> Result<DeleteOutcome, NoRoomYet> {
-        self.writer
-            .try_delete(KEY, self.hash, &invalidate_options(), NOW)
+        self.writer.try_delete(KEY, self.hash, &invalidate_options(), NOW)
     }
 
     /// The item as a reader sees it.
@@ -110,17 +92,11 @@ impl StoreWithoutFreeSegment {
 }
 
 fn touch_options() -> GetOptions {
-    GetOptions {
-        touch: Some(TOUCHED),
-        ..GetOptions::default()
-    }
+    GetOptions { touch: Some(TOUCHED), ..GetOptions::default() }
 }
 
 fn invalidate_options() -> DeleteOptions {
-    DeleteOptions {
-        invalidate: true,
-        ..DeleteOptions::default()
-    }
+    DeleteOptions { invalidate: true, ..DeleteOptions::default() }
 }
 
 #[test]
@@ -143,14 +119,8 @@ fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
     assert_eq!(counters.refused, 0);
     assert_eq!(counters.evictions, evictions_before, "waiting evicts");
     blocked_store.reader.pass();
-    assert!(matches!(
-        blocked_store.set(SetMode::Append),
-        Ok(SetOutcome::Stored(_))
-    ));
-    assert!(matches!(
-        blocked_store.arith(),
-        Ok(ArithOutcome::Number { value: 51, .. })
-    ));
+    assert!(matches!(blocked_store.set(SetMode::Append), Ok(SetOutcome::Stored(_))));
+    assert!(matches!(blocked_store.arith(), Ok(ArithOutcome::Number { value: 51, .. })));
     assert_eq!(blocked_store.touch(), Ok(true));
     assert_eq!(blocked_store.item().map(|item| item.expiry), Some(TOUCHED));
     assert_eq!(blocked_store.invalidate(), Ok(DeleteOutcome::Deleted));
@@ -162,9 +132,7 @@ fn an_upload_without_a_segment_continues_when_the_reader_passes() {
     let mut blocked_store = StoreWithoutFreeSegment::new();
     let (key, options) = (b"upload", SetOptions::default());
     let hash = blocked_store.store.hash(key);
-    let reserved = blocked_store
-        .writer
-        .reserve(key, hash, UPLOAD_BYTES, &options, NOW);
+    let reserved = blocked_store.writer.reserve(key, hash, UPLOAD_BYTES, &options, NOW);
     let mut upload = reserved.unwrap();
     assert!(upload.space(&blocked_store.writer, NOW).is_empty());
     assert!(upload.awaits_segment() && !upload.is_blocked_by_uploads());
@@ -192,9 +160,7 @@ fn an_upload_without_a_segment_continues_when_the_reader_passes() {
 fn a_plain_set_that_cannot_wait_is_refused_and_removes_the_old_value() {
     let blocked_store = StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
-    let outcome = blocked_store
-        .writer
-        .set(KEY, blocked_store.hash, b"0", &options, NOW);
+    let outcome = blocked_store.writer.set(KEY, blocked_store.hash, b"0", &options, NOW);
     assert_eq!(outcome, SetOutcome::NoMemory);
     assert_eq!(blocked_store.item(), None);
     assert_eq!(blocked_store.store.counters().refused, 1);
@@ -204,9 +170,7 @@ fn a_plain_set_that_cannot_wait_is_refused_and_removes_the_old_value() {
 fn a_number_that_cannot_wait_is_refused_and_keeps_the_old_value() {
     let blocked_store = StoreWithoutFreeSegment::new();
     let outcome =
-        blocked_store
-            .writer
-            .arith(KEY, blocked_store.hash, &ArithOptions::default(), NOW);
+        blocked_store.writer.arith(KEY, blocked_store.hash, &ArithOptions::default(), NOW);
     assert_eq!(outcome, ArithOutcome::NoMemory);
     assert!(blocked_store.item().is_some());
     assert_eq!(blocked_store.store.counters().refused, 1);
@@ -215,25 +179,17 @@ fn a_number_that_cannot_wait_is_refused_and_keeps_the_old_value() {
 #[test]
 fn an_item_that_cannot_wait_for_a_touch_or_mark_is_removed() {
     let blocked_store = StoreWithoutFreeSegment::new();
-    let touched = blocked_store
-        .writer
-        .get_with(KEY, blocked_store.hash, &touch_options(), NOW);
+    let touched = blocked_store.writer.get_with(KEY, blocked_store.hash, &touch_options(), NOW);
     assert!(touched.is_none() && blocked_store.item().is_none());
     let blocked_store = StoreWithoutFreeSegment::new();
-    let marked = blocked_store
-        .writer
-        .delete(KEY, blocked_store.hash, &invalidate_options(), NOW);
+    let marked = blocked_store.writer.delete(KEY, blocked_store.hash, &invalidate_options(), NOW);
     assert!(marked == DeleteOutcome::Deleted && blocked_store.item().is_none());
 }
 
 #[test]
 fn retry_waits_until_the_reader_passes_or_the_caller_gives_up() {
-    let StoreWithoutFreeSegment {
-        mut reader,
-        mut writer,
-        hash,
-        ..
-    } = StoreWithoutFreeSegment::new();
+    let StoreWithoutFreeSegment { mut reader, mut writer, hash, .. } =
+        StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
     let write = |writer: &Worker| writer.try_set(KEY, hash, b"6", &options, NOW);
     let mut tries_max = 0;

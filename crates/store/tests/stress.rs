@@ -7,10 +7,7 @@
 //! all threads: a number never goes back while it lives. `STRESS_SECONDS` (default 2) is the
 //! length, `STRESS_SEED` repeats a choice of operations; `make stress` runs ten minutes.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a stress test lasts for a real time"
-)]
+#![allow(clippy::disallowed_methods, reason = "a stress test lasts for a real time")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,11 +79,7 @@ fn value_of(key_number: usize, version: u64, value_bytes: usize) -> Vec<u8> {
 
 /// The version that a value shows, if it is a value of the key to its last byte.
 fn version_of(key_number: usize, value: &[u8]) -> u64 {
-    assert!(
-        value.len() >= 16,
-        "a value of key {key_number} is cut to {} bytes",
-        value.len()
-    );
+    assert!(value.len() >= 16, "a value of key {key_number} is cut to {} bytes", value.len());
     let version = u64::from_le_bytes(value[8..16].try_into().unwrap());
     assert_eq!(
         value,
@@ -111,10 +104,7 @@ impl Flush {
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
-        Flush {
-            at,
-            acknowledged_versions,
-        }
+        Flush { at, acknowledged_versions }
     }
 
     /// At once, and only the keys whose number begins as `number` does.
@@ -122,24 +112,13 @@ impl Flush {
         let prefix = key_name(number);
         let load_acknowledged = |(key_number, versions): (usize, &KeyVersions)| {
             let is_concerned = key_name(key_number).starts_with(&prefix);
-            if is_concerned {
-                versions.acknowledged.load(Ordering::SeqCst)
-            } else {
-                0
-            }
+            if is_concerned { versions.acknowledged.load(Ordering::SeqCst) } else { 0 }
         };
-        let acknowledged_versions = shared
-            .key_versions
-            .iter()
-            .enumerate()
-            .map(load_acknowledged)
-            .collect();
+        let acknowledged_versions =
+            shared.key_versions.iter().enumerate().map(load_acknowledged).collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
-        Flush {
-            at,
-            acknowledged_versions,
-        }
+        Flush { at, acknowledged_versions }
     }
 
     /// From here on no reader may read what was acknowledged before.
@@ -154,10 +133,7 @@ impl Flush {
 fn oldest_valid_version(shared: &Shared, key_number: usize) -> u64 {
     let versions = &shared.key_versions[key_number];
     let flushed = versions.flushed.load(Ordering::SeqCst);
-    versions
-        .acknowledged
-        .load(Ordering::SeqCst)
-        .max(flushed + 1)
+    versions.acknowledged.load(Ordering::SeqCst).max(flushed + 1)
 }
 
 fn check_item(shared: &Shared, key_number: usize, version_min: u64, item: &Item<'_>) {
@@ -209,10 +185,7 @@ fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index:
     } else {
         Expiry::Never
     };
-    let options = SetOptions {
-        expiry,
-        ..SetOptions::default()
-    };
+    let options = SetOptions { expiry, ..SetOptions::default() };
     let hash = worker.store().hash(key_name(key_number).as_bytes());
     let outcome = if value.len() < 64 << 10 {
         worker
@@ -281,12 +254,8 @@ fn read_item(
     }
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
     let recache_s = (rng.below(10) == 0).then_some(20);
-    let options = GetOptions {
-        touch,
-        recache_s,
-        may_win: recache_s.is_some(),
-        ..GetOptions::default()
-    };
+    let options =
+        GetOptions { touch, recache_s, may_win: recache_s.is_some(), ..GetOptions::default() };
     if let Some((item, _)) = worker.get_with(key_name(key_number).as_bytes(), hash, &options, now) {
         check_item(shared, key_number, version_min, &item);
         if rng.below(20) == 0
@@ -298,10 +267,7 @@ fn read_item(
     if held_values.len() > 8 {
         let (key_number, version_min, held_value) = held_values.remove(rng.below(8) as usize);
         let value: Vec<u8> = held_value.pieces().flatten().copied().collect();
-        assert!(
-            version_of(key_number, &value) >= version_min,
-            "a held value changed"
-        );
+        assert!(version_of(key_number, &value) >= version_min, "a held value changed");
     }
 }
 
@@ -312,10 +278,7 @@ fn increment_counter(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
     let now = shared.now();
     // The first number of a life is above all numbers before, so that a number never goes back.
     let first_number = shared.counter_values[counter_index].load(Ordering::SeqCst) + 1;
-    let options = ArithOptions {
-        delta: 1,
-        ..ArithOptions::default()
-    };
+    let options = ArithOptions { delta: 1, ..ArithOptions::default() };
     let outcome = worker.retry(
         |worker| worker.try_arith(key.as_bytes(), hash, &options, now),
         |_| yield_unless_stopped(shared),
@@ -331,10 +294,7 @@ fn increment_counter(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
         ArithOutcome::NotFound => {
             // A race of two creators must not reset a number: only one of them may add.
             let text = (first_number + 1000).to_string();
-            let options = SetOptions {
-                mode: SetMode::Add,
-                ..SetOptions::default()
-            };
+            let options = SetOptions { mode: SetMode::Add, ..SetOptions::default() };
             worker.set(key.as_bytes(), hash, text.as_bytes(), &options, now);
         }
         ArithOutcome::NoMemory => {}
@@ -358,12 +318,7 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
                 _ => {
                     let key = key_name(rng.below(KEYS as u64) as usize);
                     let hash = worker.store().hash(key.as_bytes());
-                    worker.delete(
-                        key.as_bytes(),
-                        hash,
-                        &DeleteOptions::default(),
-                        shared.now(),
-                    );
+                    worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), shared.now());
                 }
             }
             operation_count += 1;
@@ -410,12 +365,8 @@ fn every_hit_is_a_value_that_was_written() {
     let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
     let seed: u64 = std::env::var("STRESS_SEED").map_or(1, |text| text.parse().unwrap());
     let memory_bytes = 12 << 20;
-    let config = Config {
-        memory_bytes,
-        workers: THREADS,
-        item_bytes_max: 1 << 20,
-        ..Config::default()
-    };
+    let config =
+        Config { memory_bytes, workers: THREADS, item_bytes_max: 1 << 20, ..Config::default() };
     let shared = Shared {
         store: Store::new(config).unwrap(),
         key_versions: (0..KEYS).map(|_| KeyVersions::default()).collect(),
@@ -434,18 +385,12 @@ fn every_hit_is_a_value_that_was_written() {
             std::thread::sleep(Duration::from_millis(20));
         }
         shared.stop.store(true, Ordering::Relaxed);
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     let audit = shared.store.audit(&[]);
     let counters = shared.store.counters();
     eprintln!("{operation_count} operations; {audit:?}; {counters:?}");
     assert_eq!(counters.upload_bytes, 0);
     assert_eq!(counters.held_segments, 0);
-    assert!(
-        counters.evictions > 0 && counters.moved_items > 0,
-        "nothing was forced"
-    );
+    assert!(counters.evictions > 0 && counters.moved_items > 0, "nothing was forced");
 }

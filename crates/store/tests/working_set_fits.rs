@@ -4,10 +4,7 @@
 //! Some keys are much hotter than others, so that segments become nearly dead and are emptied while their rest is
 //! read. `STRESS_SECONDS` (default 2) is the length.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a stress test lasts for a real time"
-)]
+#![allow(clippy::disallowed_methods, reason = "a stress test lasts for a real time")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,24 +46,17 @@ fn write_key(worker: &mut Worker, number: u64, now: Seconds) {
             tries < 100_000
         },
     );
-    assert!(
-        matches!(outcome, Ok(SetOutcome::Stored(_))),
-        "key {number}: {outcome:?}"
-    );
+    assert!(matches!(outcome, Ok(SetOutcome::Stored(_))), "key {number}: {outcome:?}");
 }
 
 /// Reads up to sixteen keys as the server does, all prefetched before the first is read.
 fn read_keys(worker: &Worker, numbers: &[u64], now: Seconds) {
     let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| key_name(number)).collect();
     let store = worker.store();
-    let prefetches: Vec<_> = keys
-        .iter()
-        .map(|key| (store.hash(key), worker.prefetch_bucket(store.hash(key))))
-        .collect();
-    let hints: Vec<_> = prefetches
-        .iter()
-        .map(|&(hash, prefetch)| worker.prefetch_item(hash, prefetch))
-        .collect();
+    let prefetches: Vec<_> =
+        keys.iter().map(|key| (store.hash(key), worker.prefetch_bucket(store.hash(key)))).collect();
+    let hints: Vec<_> =
+        prefetches.iter().map(|&(hash, prefetch)| worker.prefetch_item(hash, prefetch)).collect();
     for ((key, number), ((hash, _), hint)) in
         keys.iter().zip(numbers).zip(prefetches.iter().zip(hints))
     {
@@ -74,11 +64,7 @@ fn read_keys(worker: &Worker, numbers: &[u64], now: Seconds) {
         let item = worker.get_hinted(key, *hash, hint, now);
         let value = item.as_ref().and_then(Item::value);
         let is_right = value.is_some_and(|value| value == [*number as u8; VALUE_BYTES]);
-        assert!(
-            is_right,
-            "key {number}: {:?}",
-            value.map(|value| value.first())
-        );
+        assert!(is_right, "key {number}: {:?}", value.map(|value| value.first()));
     }
 }
 
@@ -93,9 +79,8 @@ fn run_thread(store: &Arc<Store>, seed: u64, started_at: Instant, stop: &AtomicB
                 write_key(&mut worker, random_key_number(&mut random_state), now);
             } else {
                 let key_count = next_random(&mut random_state) % 16 + 1;
-                let numbers: Vec<u64> = (0..key_count)
-                    .map(|_| random_key_number(&mut random_state))
-                    .collect();
+                let numbers: Vec<u64> =
+                    (0..key_count).map(|_| random_key_number(&mut random_state)).collect();
                 read_keys(&worker, &numbers, now);
             }
             worker.pass();
@@ -109,11 +94,7 @@ fn run_thread(store: &Arc<Store>, seed: u64, started_at: Instant, stop: &AtomicB
 
 /// A store with all keys in it.
 fn store_with_all_keys(memory_bytes: u64) -> Arc<Store> {
-    let config = Config {
-        memory_bytes,
-        workers: THREADS as usize + 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes, workers: THREADS as usize + 1, ..Config::default() };
     let store = Store::new(config).unwrap();
     let mut worker = store.worker();
     worker.go_online();
@@ -131,11 +112,7 @@ fn items_that_fit_are_compacted_and_not_evicted() {
     let (mut worker, mut random_state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
-        write_key(
-            &mut worker,
-            random_key_number(&mut random_state),
-            Seconds(2),
-        );
+        write_key(&mut worker, random_key_number(&mut random_state), Seconds(2));
         worker.pass();
     }
     (0..KEYS).for_each(|number| read_keys(&worker, &[number], Seconds(2)));
@@ -164,10 +141,7 @@ fn no_key_that_fits_is_ever_missed() {
             std::thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, Ordering::Relaxed);
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     let counters = store.counters();
     eprintln!("{operations} operations; {counters:?}");

@@ -86,11 +86,8 @@ impl FromStr for StrategyFile {
                     return Err(invalid_line("is there twice; one at most".to_owned()));
                 }
                 "strategy" => {
-                    strategy = Some(
-                        arguments
-                            .parse()
-                            .map_err(|error| invalid_line(format!("{error}")))?,
-                    );
+                    strategy =
+                        Some(arguments.parse().map_err(|error| invalid_line(format!("{error}")))?);
                 }
                 "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
                 "key" => {} // it is in the fixed set already
@@ -100,9 +97,7 @@ impl FromStr for StrategyFile {
                         file.children.push((parent.to_owned(), child.to_owned()));
                     }
                 }
-                "forecast" => file
-                    .forecast
-                    .push(parse_forecast(arguments).map_err(invalid_line)?),
+                "forecast" => file.forecast.push(parse_forecast(arguments).map_err(invalid_line)?),
                 "together" => with_items.push(parse_rule()?),
                 "together-page" => with_pages.push(parse_rule()?),
                 _ => return Err(file_error(index + 1, unknown_line_message(line_kind))),
@@ -124,9 +119,7 @@ fn check_first_line(first_line: &str) -> Result<(), String> {
         Some((FILE_MAGIC, unknown_version)) => Err(format!(
             "version `{unknown_version}` is unknown; save the strategy again with the version of glasscache that reads it"
         )),
-        _ => Err(format!(
-            "must be `{FILE_MAGIC} {VERSION}`; write the file with simulate --save"
-        )),
+        _ => Err(format!("must be `{FILE_MAGIC} {VERSION}`; write the file with simulate --save")),
     }
 }
 
@@ -180,12 +173,9 @@ fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
     let is_finite = numbers.iter().all(|number| number.is_finite());
     match numbers[..] {
         [_, low, high] if low > high => Err(format!("has an interval from {low} to {high}")),
-        [value, low, high] if is_finite && arguments.split(' ').count() == 4 => Ok(Forecast {
-            figure,
-            value,
-            low,
-            high,
-        }),
+        [value, low, high] if is_finite && arguments.split(' ').count() == 4 => {
+            Ok(Forecast { figure, value, low, high })
+        }
         _ => Err("needs a name, a value and the two ends of its interval".to_owned()),
     }
 }

@@ -70,18 +70,10 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
             self.remove(key);
         }
         let slot = self.slot_or_new(key);
-        let Self {
-            policy,
-            slot_by_key,
-            entries,
-            free_slots,
-            value_count,
-            has_evicted,
-        } = self;
+        let Self { policy, slot_by_key, entries, free_slots, value_count, has_evicted } = self;
         let is_kept = policy.insert(slot, bytes, &mut |released_slot, released| {
-            let value = entries[released_slot as usize]
-                .as_mut()
-                .and_then(|entry| entry.value.take());
+            let value =
+                entries[released_slot as usize].as_mut().and_then(|entry| entry.value.take());
             *value_count -= usize::from(value.is_some());
             *has_evicted = true;
             if released == Released::Slot {
@@ -105,16 +97,9 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
     {
         let slot = *self.slot_by_key.get(key)?;
         self.policy.remove(slot);
-        let value = self.entries[slot as usize]
-            .as_mut()
-            .and_then(|entry| entry.value.take());
+        let value = self.entries[slot as usize].as_mut().and_then(|entry| entry.value.take());
         self.value_count -= usize::from(value.is_some());
-        release(
-            slot,
-            &mut self.slot_by_key,
-            &mut self.entries,
-            &mut self.free_slots,
-        );
+        release(slot, &mut self.slot_by_key, &mut self.entries, &mut self.free_slots);
         value
     }
 
@@ -153,10 +138,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         if let Some(&slot) = self.slot_by_key.get(key) {
             return slot;
         }
-        let entry = Some(SlotEntry {
-            key: key.clone(),
-            value: None,
-        });
+        let entry = Some(SlotEntry { key: key.clone(), value: None });
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.entries[slot as usize] = entry;
             slot

@@ -48,9 +48,7 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         // Before the look-ups, because a returned value stays borrowed.
         self.remove_stale(key, &is_fresh);
         let fixed_value = self.fixed.get(key).and_then(Option::as_ref);
-        fixed_value
-            .filter(|value| is_fresh(value))
-            .or_else(|| self.local_cache.get(key))
+        fixed_value.filter(|value| is_fresh(value)).or_else(|| self.local_cache.get(key))
     }
 
     /// Removes a value that may not be served. What the policy remembers of a key without a value stays.
@@ -59,11 +57,7 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        if self
-            .local_cache
-            .peek(key)
-            .is_some_and(|value| !is_fresh(value))
-        {
+        if self.local_cache.peek(key).is_some_and(|value| !is_fresh(value)) {
             self.local_cache.remove(key);
         }
     }
@@ -164,22 +158,15 @@ where
     }
 
     fn scope_insert(&mut self, key: &K) {
-        let fetched = self
-            .fetched_values
-            .get(key)
-            .map(|fetched_value| &fetched_value.value);
-        if let Some(value) = fetched
-            .or_else(|| self.near_values.local_cache.peek(key))
-            .cloned()
-        {
+        let fetched = self.fetched_values.get(key).map(|fetched_value| &fetched_value.value);
+        if let Some(value) = fetched.or_else(|| self.near_values.local_cache.peek(key)).cloned() {
             self.scope.insert(key.clone(), value);
         }
     }
 
     fn use_local_value(&mut self, key: &K) -> bool {
         let validity = self.validity;
-        self.near_values
-            .remove_stale(key, |value| validity.is_fresh(value));
+        self.near_values.remove_stale(key, |value| validity.is_fresh(value));
         self.near_values.local_cache.get(key).is_some()
     }
 
@@ -189,10 +176,8 @@ where
     }
 
     fn near_insert(&mut self, key: &K) {
-        if let Some(FetchedValue {
-            value,
-            cached_bytes: Some(bytes),
-        }) = self.fetched_values.get(key)
+        if let Some(FetchedValue { value, cached_bytes: Some(bytes) }) =
+            self.fetched_values.get(key)
         {
             self.near_values.insert(key, value.clone(), *bytes);
         }

@@ -137,14 +137,11 @@ impl Strategy {
                 (previous != ChildrenRule::Never).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
-            Term::Together(percent) => self
-                .companion_share_percent
-                .replace(percent)
-                .map(|_| "shares of learned rules"),
+            Term::Together(percent) => {
+                self.companion_share_percent.replace(percent).map(|_| "shares of learned rules")
+            }
         };
-        duplicate_kind.map_or(Ok(()), |kind| {
-            Err(StrategyError::Duplicate(notation.into(), kind))
-        })
+        duplicate_kind.map_or(Ok(()), |kind| Err(StrategyError::Duplicate(notation.into(), kind)))
     }
 }
 
@@ -160,9 +157,8 @@ enum Term {
 
 impl Term {
     fn parse(term: &str) -> Result<Self, StrategyError> {
-        let (name, argument) = term
-            .split_once(':')
-            .map_or((term, None), |(name, argument)| (name, Some(argument)));
+        let (name, argument) =
+            term.split_once(':').map_or((term, None), |(name, argument)| (name, Some(argument)));
         let number = |example| parse_number_argument(argument, term, example);
         let bytes = |example| parse_bytes_argument(argument, term, example);
         Ok(match (name, argument) {
@@ -191,9 +187,7 @@ fn parse_number_argument(
     example: &'static str,
 ) -> Result<usize, StrategyError> {
     let parsed = argument.and_then(|argument| argument.parse::<u32>().ok());
-    parsed
-        .map(|number| number as usize)
-        .ok_or_else(|| StrategyError::Number(term.into(), example))
+    parsed.map(|number| number as usize).ok_or_else(|| StrategyError::Number(term.into(), example))
 }
 
 fn parse_bytes_argument(
@@ -220,11 +214,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         b'g' => 30,
         _ => 0,
     };
-    let digits = if shift == 0 {
-        text
-    } else {
-        &text[..text.len() - 1]
-    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
@@ -249,14 +239,7 @@ impl fmt::Display for Strategy {
             ChildrenRule::Always => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        terms.extend(
-            self.companion_share_percent
-                .map(|percent| format!("together:{percent}")),
-        );
-        if terms.is_empty() {
-            f.write_str("remote")
-        } else {
-            f.write_str(&terms.join("+"))
-        }
+        terms.extend(self.companion_share_percent.map(|percent| format!("together:{percent}")));
+        if terms.is_empty() { f.write_str("remote") } else { f.write_str(&terms.join("+")) }
     }
 }

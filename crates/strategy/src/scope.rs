@@ -14,10 +14,7 @@ pub struct Scope<K, V> {
 
 impl<K, V> Default for Scope<K, V> {
     fn default() -> Self {
-        Self {
-            requested_keys: HashSet::new(),
-            values: HashMap::new(),
-        }
+        Self { requested_keys: HashSet::new(), values: HashMap::new() }
     }
 }
 

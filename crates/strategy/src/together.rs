@@ -93,18 +93,12 @@ impl Pattern {
             if brace_index > 0 {
                 pieces.push(PatternPiece::Text(remaining[..brace_index].to_owned()));
             }
-            let mut after_brace = remaining[brace_index..]
-                .strip_prefix('{')
-                .ok_or_else(brace_error)?
-                .chars();
+            let mut after_brace =
+                remaining[brace_index..].strip_prefix('{').ok_or_else(brace_error)?.chars();
             let digit = after_brace.next().and_then(|c| c.to_digit(10));
-            let part_number = digit
-                .filter(|&part_number| part_number > 0)
-                .ok_or_else(brace_error)?;
-            remaining = after_brace
-                .as_str()
-                .strip_prefix('}')
-                .ok_or_else(brace_error)?;
+            let part_number =
+                digit.filter(|&part_number| part_number > 0).ok_or_else(brace_error)?;
+            remaining = after_brace.as_str().strip_prefix('}').ok_or_else(brace_error)?;
             pieces.push(PatternPiece::Variable(part_number as u8 - 1));
         }
         if !remaining.is_empty() {
@@ -161,10 +155,7 @@ impl TogetherRule {
         let part_indexes: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
         let is_template = !part_indexes.is_empty();
-        let sample_key: String = trigger
-            .chars()
-            .filter(|c| !matches!(c, '{' | '}'))
-            .collect();
+        let sample_key: String = trigger.chars().filter(|c| !matches!(c, '{' | '}')).collect();
         let is_in_order = part_indexes
             .iter()
             .enumerate()
@@ -177,14 +168,10 @@ impl TogetherRule {
         let companions = words
             .map(|companion_text| {
                 let pattern = Pattern::parse(companion_text)?;
-                let unknown_index = pattern
-                    .part_indexes()
-                    .find(|part_index| !part_indexes.contains(part_index));
+                let unknown_index =
+                    pattern.part_indexes().find(|part_index| !part_indexes.contains(part_index));
                 unknown_index.map_or(Ok(pattern), |part_index| {
-                    Err(TogetherError::Part(
-                        companion_text.to_owned(),
-                        part_index + 1,
-                    ))
+                    Err(TogetherError::Part(companion_text.to_owned(), part_index + 1))
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -192,19 +179,14 @@ impl TogetherRule {
             return Err(TogetherError::TooShort);
         }
         let trigger = trigger.to_owned();
-        Ok(Self {
-            trigger,
-            companions,
-        })
+        Ok(Self { trigger, companions })
     }
 }
 
 impl fmt::Display for TogetherRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.trigger)?;
-        self.companions
-            .iter()
-            .try_for_each(|pattern| write!(f, " {pattern}"))
+        self.companions.iter().try_for_each(|pattern| write!(f, " {pattern}"))
     }
 }
 
@@ -221,17 +203,10 @@ impl TogetherRules {
     pub fn new(rules: Vec<TogetherRule>) -> Self {
         let mut rule_indexes_by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, rule) in rules.iter().enumerate() {
-            rule_indexes_by_trigger
-                .entry(rule.trigger.clone())
-                .or_default()
-                .push(index);
+            rule_indexes_by_trigger.entry(rule.trigger.clone()).or_default().push(index);
         }
         let has_templates = rules.iter().any(|rule| rule.trigger.contains('{'));
-        Self {
-            rules,
-            rule_indexes_by_trigger,
-            has_templates,
-        }
+        Self { rules, rule_indexes_by_trigger, has_templates }
     }
 
     /// The rules, in the given order.
@@ -265,10 +240,7 @@ impl TogetherRules {
             && let Some(split_key) =
                 SplitKey::new(key).filter(|split_key| !split_key.parts.is_empty())
         {
-            add_companions(
-                self.rule_indexes_by_trigger.get(&split_key.template),
-                &split_key.parts,
-            );
+            add_companions(self.rule_indexes_by_trigger.get(&split_key.template), &split_key.parts);
         }
     }
 }
@@ -278,10 +250,8 @@ mod tests {
     use super::*;
 
     fn companions(rule_texts: &[&str], key: &str) -> Vec<String> {
-        let rules = rule_texts
-            .iter()
-            .map(|rule_text| TogetherRule::parse(rule_text).unwrap())
-            .collect();
+        let rules =
+            rule_texts.iter().map(|rule_text| TogetherRule::parse(rule_text).unwrap()).collect();
         let mut companion_list = Vec::new();
         TogetherRules::new(rules).companions(key, &mut companion_list);
         companion_list
@@ -298,10 +268,7 @@ mod tests {
             ("", "", &[]),
         ] {
             let split_key = SplitKey::new(key).unwrap();
-            assert_eq!(
-                (split_key.template.as_str(), &split_key.parts[..]),
-                (template, parts)
-            );
+            assert_eq!((split_key.template.as_str(), &split_key.parts[..]), (template, parts));
         }
         assert_eq!(SplitKey::new("a{1}"), None);
         assert_eq!(SplitKey::new("1:2:3:4:5:6:7:8:9:10"), None);
@@ -314,14 +281,8 @@ mod tests {
             "user:17 extra profile:17",
             "a:{1}:{2} b:{2}:{1}",
         ];
-        assert_eq!(
-            companions(&rules, "user:5"),
-            ["profile:5", "rights:5", "config"]
-        );
-        assert_eq!(
-            companions(&rules, "user:17"),
-            ["extra", "profile:17", "rights:17", "config"]
-        );
+        assert_eq!(companions(&rules, "user:5"), ["profile:5", "rights:5", "config"]);
+        assert_eq!(companions(&rules, "user:17"), ["extra", "profile:17", "rights:17", "config"]);
         assert_eq!(companions(&rules, "a:1:x2"), ["b:x2:1"]);
         assert!(companions(&rules, "user:x").is_empty());
         assert_eq!(companions(&["k:{1} k:{1} k:{1}"], "k:1"), ["k:1"]);

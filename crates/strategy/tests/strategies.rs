@@ -23,10 +23,7 @@ fn parses_terms_in_any_order_and_formats_them_in_one() {
     assert_eq!(strategy.children, ChildrenRule::WhenMissing);
     assert_eq!(strategy.to_string(), "fixed:206+lru:10+children+subtree:2");
     assert_eq!("remote".parse::<Strategy>().unwrap().to_string(), "remote");
-    assert_eq!(
-        "lru-bytes:2k".parse::<Strategy>().unwrap().local,
-        LocalRule::LruBytes(2048)
-    );
+    assert_eq!("lru-bytes:2k".parse::<Strategy>().unwrap().local, LocalRule::LruBytes(2048));
 }
 
 #[test]
@@ -71,12 +68,7 @@ fn parse_errors_name_the_problem() {
 fn strategy_file_round_trips() {
     let file = StrategyFile {
         strategy: "fixed:2+children".parse().unwrap(),
-        forecast: vec![Forecast {
-            figure: "calls".into(),
-            value: 3.21,
-            low: 3.1,
-            high: 3.33,
-        }],
+        forecast: vec![Forecast { figure: "calls".into(), value: 3.21, low: 3.1, high: 3.33 }],
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
         children: vec![("c:0:0".into(), "c:1:4".into())],
         learned: LearnedTogetherRules {
@@ -93,22 +85,10 @@ fn strategy_file_round_trips() {
 #[test]
 fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
     for (lines, problem) in [
-        (
-            "glasscache-strategy 2\nstrategy lru:1\n",
-            "line 1: version `2` is unknown",
-        ),
-        (
-            "strategy lru:1\n",
-            "line 1: must be `glasscache-strategy 1`",
-        ),
-        (
-            "glasscache-strategy 1\nstrategy lru:x\n",
-            "line 2: `strategy` strategy `lru:x` needs",
-        ),
-        (
-            "glasscache-strategy 1\nkey a\n",
-            "line 2: no line begins with `strategy`",
-        ),
+        ("glasscache-strategy 2\nstrategy lru:1\n", "line 1: version `2` is unknown"),
+        ("strategy lru:1\n", "line 1: must be `glasscache-strategy 1`"),
+        ("glasscache-strategy 1\nstrategy lru:x\n", "line 2: `strategy` strategy `lru:x` needs"),
+        ("glasscache-strategy 1\nkey a\n", "line 2: no line begins with `strategy`"),
         (
             "glasscache-strategy 1\nstrategy together:50\ntogether user:{1}\n",
             "line 3: `together` needs",
@@ -117,10 +97,7 @@ fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
             "glasscache-strategy 1\nstrategy lru:1\n\n# c\nbefore a b\n",
             "line 5: unknown rule `before`",
         ),
-        (
-            "glasscache-strategy 1\nstrategy lru:1\nchild a\n",
-            "line 3: `child` needs two keys",
-        ),
+        ("glasscache-strategy 1\nstrategy lru:1\nchild a\n", "line 3: `child` needs two keys"),
         (
             "glasscache-strategy 1\nstrategy lru:1\nforecast calls 3 x 4\n",
             "line 3: `forecast` needs a name",
@@ -168,22 +145,13 @@ struct NaiveLru {
 
 impl NaiveLru {
     fn access(&mut self, slot: u32, bytes: u64) -> bool {
-        let index = self
-            .items
-            .iter()
-            .position(|&(candidate, _)| candidate == slot);
+        let index = self.items.iter().position(|&(candidate, _)| candidate == slot);
         let entry = index.and_then(|index| self.items.remove(index));
         if entry.is_none() && bytes > self.capacity {
             return false;
         }
         self.items.push_back(entry.unwrap_or((slot, bytes)));
-        while self
-            .items
-            .iter()
-            .map(|&(_, item_bytes)| item_bytes)
-            .sum::<u64>()
-            > self.capacity
-        {
+        while self.items.iter().map(|&(_, item_bytes)| item_bytes).sum::<u64>() > self.capacity {
             self.items.pop_front();
         }
         entry.is_some()
@@ -366,10 +334,7 @@ struct TestProcess {
 impl TestProcess {
     fn new(notation: &str, fixed_keys: &[u32]) -> Self {
         let strategy: Strategy = notation.parse().unwrap();
-        let fetched_value = |key: u32| FetchedValue {
-            value: key * 10,
-            cached_bytes: Some(1),
-        };
+        let fetched_value = |key: u32| FetchedValue { value: key * 10, cached_bytes: Some(1) };
         let mut near_values =
             NearValues::new(fixed_keys.iter().copied(), strategy.local.new_policy());
         for key in fixed_keys {
@@ -386,10 +351,7 @@ impl TestProcess {
 
     fn context_and_fetch_list(
         &mut self,
-    ) -> (
-        ClientContext<'_, u32, u32, BinaryTree, EvenValuesAreFresh>,
-        &mut Vec<u32>,
-    ) {
+    ) -> (ClientContext<'_, u32, u32, BinaryTree, EvenValuesAreFresh>, &mut Vec<u32>) {
         let context = ClientContext {
             near_values: &mut self.near_values,
             scope: &mut self.scope,

@@ -76,26 +76,15 @@ fn connect_client(address: &str, is_coherent: bool) -> Result<Client, Failure> {
         timeout: Duration::from_secs(1),
         ..Options::default()
     };
-    Ok(Client::new(
-        &Address::parse_list(address)?,
-        Placement::Ketama,
-        options,
-    )?)
+    Ok(Client::new(&Address::parse_list(address)?, Placement::Ketama, options)?)
 }
 
 fn key_of(index: usize) -> String {
-    if index < READ_KEYS {
-        format!("read:{index}")
-    } else {
-        format!("other:{index}")
-    }
+    if index < READ_KEYS { format!("read:{index}") } else { format!("other:{index}") }
 }
 
 fn to_wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
 /// One read: client, when it began, key, the number of its value, how often the near cache had been cleared, whether
@@ -128,9 +117,8 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
     let mut out = fs::File::create(file)?;
     let mut random = seed | 1;
     while Instant::now() < end {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key_index = (random >> 33) as usize % READ_KEYS;
         let counters_before = near.counters();
         let begin_ns = now_ns();
@@ -151,10 +139,7 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
                 counters_before.watch_clears,
                 is_hit,
             ];
-            let bytes: Vec<u8> = record
-                .iter()
-                .flat_map(|field| field.to_le_bytes())
-                .collect();
+            let bytes: Vec<u8> = record.iter().flat_map(|field| field.to_le_bytes()).collect();
             out.write_all(&bytes)?;
         }
         std::thread::sleep(READ_PAUSE);
@@ -208,20 +193,14 @@ impl Children {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.server.id()))? {
             let line = fs::read_to_string(task?.path().join("schedstat"))?;
-            sum += line
-                .split(' ')
-                .next()
-                .ok_or("no CPU time")?
-                .parse::<u64>()?;
+            sum += line.split(' ').next().ok_or("no CPU time")?.parse::<u64>()?;
         }
         Ok(sum)
     }
 }
 
 fn send_signal(child: &Child, name: &str) -> Result<(), Failure> {
-    Command::new("kill")
-        .args([name, &child.id().to_string()])
-        .status()?;
+    Command::new("kill").args([name, &child.id().to_string()]).status()?;
     Ok(())
 }
 
@@ -280,18 +259,10 @@ impl Writer {
         }));
         let items: Vec<Item<'_>> = keys
             .iter()
-            .map(|key| Item {
-                key: to_wire_key(key),
-                flags: 0,
-                body: text.as_bytes(),
-            })
+            .map(|key| Item { key: to_wire_key(key), flags: 0, body: text.as_bytes() })
             .collect();
-        let store_result = self.client.store_many(
-            StoreMode::Set,
-            &items,
-            0,
-            &Budget::new(Duration::from_secs(1)),
-        );
+        let store_result =
+            self.client.store_many(StoreMode::Set, &items, 0, &Budget::new(Duration::from_secs(1)));
         if store_result.is_ok_and(|failures| failures.is_empty()) {
             self.acknowledged[self.next_read_key].push((self.value_number, now_ns()));
             self.write_count += BATCH_WRITES as u64;
@@ -303,13 +274,8 @@ fn measure(seconds: u64) -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("glasscache-coherent-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (server, address) = start_server("0")?;
-    let mut children = Children {
-        server,
-        address: address.clone(),
-        readers: Vec::new(),
-        folder,
-        file_count: 0,
-    };
+    let mut children =
+        Children { server, address: address.clone(), readers: Vec::new(), folder, file_count: 0 };
     measure_cpu(&children)?;
     let mut writer = Writer::new(&address)?;
     writer.run(Duration::from_secs(1));
@@ -345,10 +311,7 @@ fn measure_cpu(children: &Children) -> Result<(), Failure> {
             std::thread::sleep(Duration::from_millis(200));
             let (cpu_ns, writes) = (children.server_cpu_ns()?, writer.write_count);
             writer.run(Duration::from_secs(3));
-            Ok((
-                children.server_cpu_ns()? - cpu_ns,
-                writer.write_count - writes,
-            ))
+            Ok((children.server_cpu_ns()? - cpu_ns, writer.write_count - writes))
         };
         let (alone_ns, alone_writes) = measure_round(0)?;
         std::thread::sleep(Duration::from_millis(300));
@@ -401,12 +364,7 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
             3 if event_index % 15 == 3 => {
                 children.server.kill()?;
                 children.server.wait()?;
-                let port = children
-                    .address
-                    .rsplit(':')
-                    .next()
-                    .ok_or("no port")?
-                    .to_owned();
+                let port = children.address.rsplit(':').next().ok_or("no port")?.to_owned();
                 (children.server, _) = start_server(&port)?;
             }
             _ => {}
@@ -463,9 +421,7 @@ fn report_reads(children: &Children, writer: &Writer) -> Result<(), Failure> {
         percent(late),
         stale_ns_max as f64 / 1e6,
     ));
-    print(&format!(
-        "values from before a clear: {stale_after_clear} (asked 0)"
-    ));
+    print(&format!("values from before a clear: {stale_after_clear} (asked 0)"));
     Ok(())
 }
 

@@ -36,28 +36,21 @@ const MILLISECOND: Micros = 1000;
 /// The plan of a seed: at least two servers, 200 calls and a fault.
 pub fn generate_plan(seed: u64) -> Plan {
     let mut random = Random::new(seed);
-    let mut servers: Vec<ServerPlan> = (0..random.between(2, 3))
-        .map(|_| draw_server(&mut random))
-        .collect();
-    let mut processes: Vec<ProcessPlan> = (0..random.between(1, 2))
-        .map(|_| draw_process(&mut random))
-        .collect();
+    let mut servers: Vec<ServerPlan> =
+        (0..random.between(2, 3)).map(|_| draw_server(&mut random)).collect();
+    let mut processes: Vec<ProcessPlan> =
+        (0..random.between(1, 2)).map(|_| draw_process(&mut random)).collect();
     let network = NetworkPlan {
         latency_min: random.pick(&[20, 50, 200]),
         latency_max: random.pick(&[200, 500, 3000, 20 * MILLISECOND]),
         cut_percent: random.pick(&[0, 10, 50, 90]),
         receive_window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
     };
-    let counts = Counts {
-        server_count: servers.len(),
-        process_count: processes.len(),
-    };
+    let counts = Counts { server_count: servers.len(), process_count: processes.len() };
     let mut tasks = draw_tasks(&mut random, &counts);
     // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
     if seed % LOGIN_EVERY == 3 {
-        let unproxied_servers = servers
-            .iter_mut()
-            .filter(|server| server.proxy == Proxy::None);
+        let unproxied_servers = servers.iter_mut().filter(|server| server.proxy == Proxy::None);
         unproxied_servers.for_each(|server| server.requires_login = true);
     }
     if seed % BINARY_EVERY == 1 {
@@ -77,29 +70,16 @@ pub fn generate_plan(seed: u64) -> Plan {
     if seed % FLOOD_EVERY == 10 {
         flood_refusals(&mut tasks, seed / FLOOD_EVERY, counts.server_count);
     }
-    Plan {
-        seed,
-        servers,
-        processes,
-        tasks,
-        network,
-        sabotage: None,
-    }
+    Plan { seed, servers, processes, tasks, network, sabotage: None }
 }
 
 /// Has servers stop cleanly where they were to lose their items, but for those that are gone for a while.
 fn make_restarts_clean(tasks: &mut [Vec<TaskStep>]) {
     for step in tasks.iter_mut().flatten() {
         if let TaskStep::Fault(_, fault) = step
-            && let InjectedFault::Restart {
-                server,
-                is_reported,
-            } = *fault
+            && let InjectedFault::Restart { server, is_reported } = *fault
         {
-            *fault = InjectedFault::CleanRestart {
-                server,
-                is_reported,
-            };
+            *fault = InjectedFault::CleanRestart { server, is_reported };
         }
     }
 }
@@ -129,11 +109,7 @@ fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, server_count: usize
     let server = ordinal as usize % server_count;
     let task_index = ordinal as usize % tasks.len();
     let task = &mut tasks[task_index];
-    let fault = InjectedFault::Misbehave {
-        server,
-        misbehaviour: Misbehaviour::Flood,
-        one_in,
-    };
+    let fault = InjectedFault::Misbehave { server, misbehaviour: Misbehaviour::Flood, one_in };
     task.insert(task.len() / 4, TaskStep::Fault(0, fault));
 }
 
@@ -147,11 +123,7 @@ fn draw_server(random: &mut Random) -> ServerPlan {
     ServerPlan {
         memory_bytes: if is_small { 1 << 20 } else { 4 << 20 },
         evict: !is_small || random.chance(50),
-        item_bytes_max: if random.chance(25) {
-            16 << 10
-        } else {
-            512 << 10
-        },
+        item_bytes_max: if random.chance(25) { 16 << 10 } else { 512 << 10 },
         workers: random.between(1, 2) as usize,
         proxy: match random.below(20) {
             0 => Proxy::RefusesMeta,
@@ -192,11 +164,7 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
     for serial in 0..call_count {
         let task = &mut tasks[random.below(task_count as u64) as usize];
         if random.chance(20) {
-            task.push(TaskStep::Sleep(random.pick(&[
-                100,
-                2 * MILLISECOND,
-                30 * MILLISECOND,
-            ])));
+            task.push(TaskStep::Sleep(random.pick(&[100, 2 * MILLISECOND, 30 * MILLISECOND])));
         }
         task.push(TaskStep::Call(mix.draw_call(random, serial)));
     }
@@ -209,10 +177,7 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
         };
         let task = &mut tasks[random.below(task_count as u64) as usize];
         let step_index = random.below(task.len() as u64 + 1) as usize;
-        task.insert(
-            step_index,
-            TaskStep::Fault(random.below(2 * MILLISECOND), fault),
-        );
+        task.insert(step_index, TaskStep::Fault(random.below(2 * MILLISECOND), fault));
     }
     tasks
 }
@@ -238,9 +203,7 @@ impl CallMix {
             } else {
                 random.pick(&[100 * MILLISECOND, 250 * MILLISECOND, 1000 * MILLISECOND])
             },
-            cancel_after: random
-                .chance(self.cancel_percent)
-                .then(|| random.below(3 * MILLISECOND)),
+            cancel_after: random.chance(self.cancel_percent).then(|| random.below(3 * MILLISECOND)),
         }
     }
 
@@ -249,9 +212,7 @@ impl CallMix {
     }
 
     fn draw_keys(&self, random: &mut Random) -> Vec<Key> {
-        let mut keys: Vec<Key> = (0..random.between(1, 8))
-            .map(|_| self.draw_key(random))
-            .collect();
+        let mut keys: Vec<Key> = (0..random.between(1, 8)).map(|_| self.draw_key(random)).collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -290,11 +251,7 @@ impl CallMix {
             57..62 => Operation::Add(key, self.draw_write(random)),
             62..68 => Operation::Cas(key, self.draw_write(random)),
             68..74 => Operation::Delete { key, noreply },
-            74..77 => Operation::Touch {
-                key,
-                ttl: Self::draw_ttl(random),
-                noreply,
-            },
+            74..77 => Operation::Touch { key, ttl: Self::draw_ttl(random), noreply },
             77..86 => self.draw_addition(random, noreply),
             86..90 => {
                 // A bulk read is one text line, in which no key is base64.
@@ -337,12 +294,8 @@ impl CallMix {
 fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
     let server = random.below(counts.server_count as u64) as usize;
     let process = random.below(counts.process_count as u64) as usize;
-    let duration = random.pick(&[
-        2 * MILLISECOND,
-        30 * MILLISECOND,
-        150 * MILLISECOND,
-        400 * MILLISECOND,
-    ]);
+    let duration =
+        random.pick(&[2 * MILLISECOND, 30 * MILLISECOND, 150 * MILLISECOND, 400 * MILLISECOND]);
     let cut_after_thousandths = random.below(1000) as u16;
     match random.below(22) {
         0..2 => InjectedFault::Reset(server),
@@ -351,10 +304,7 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
         4..6 => InjectedFault::Close(server),
         6..8 => InjectedFault::Pause(server, duration),
         8..10 => InjectedFault::Unreachable(server, duration),
-        10..12 => InjectedFault::Restart {
-            server,
-            is_reported: random.chance(50),
-        },
+        10..12 => InjectedFault::Restart { server, is_reported: random.chance(50) },
         12 => InjectedFault::Down(server, duration),
         13..15 => InjectedFault::CutReply(server, cut_after_thousandths),
         15 => InjectedFault::KillInReply(server, cut_after_thousandths),
@@ -370,9 +320,5 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
 fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> InjectedFault {
     let server = random.below(counts.server_count as u64) as usize;
     let misbehaviour = random.pick(&Misbehaviour::REPLY_CHANGES);
-    InjectedFault::Misbehave {
-        server,
-        misbehaviour,
-        one_in: random.pick(&[1, 3, 10]),
-    }
+    InjectedFault::Misbehave { server, misbehaviour, one_in: random.pick(&[1, 3, 10]) }
 }

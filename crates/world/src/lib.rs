@@ -31,11 +31,10 @@ pub use world::SimulationResult;
 pub fn simulate(plan: &Plan, keeps_log: bool) -> SimulationResult {
     let result_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, keeps_log)));
     result_or_panic.unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().cloned().or_else(|| {
-            panic
-                .downcast_ref::<&str>()
-                .map(|message| (*message).to_owned())
-        });
+        let message = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()));
         SimulationResult::from_violation(Violation {
             invariant: Invariant::NothingPanics,
             text: message.unwrap_or_default(),
@@ -56,9 +55,7 @@ pub fn check_seed(seed: u64) -> Result<SimulationResult, String> {
 /// The shortest history of a plan that breaks an invariant.
 pub fn shortest_failing_history(plan: &Plan, violation: &Violation) -> String {
     let shortest = shrink(plan, violation.invariant, |shorter_plan| {
-        simulate(shorter_plan, false)
-            .violation
-            .map(|broken| broken.invariant)
+        simulate(shorter_plan, false).violation.map(|broken| broken.invariant)
     });
     let result = simulate(&shortest, true);
     let mut text = format!("seed {}: {violation}\n", plan.seed);

@@ -52,24 +52,14 @@ fn main() -> ExitCode {
         eprintln!("{count:>12} {event_name}");
     }
     for (seed, violation) in totals.violations.iter().take(settings.history_count_max) {
-        eprintln!(
-            "{}",
-            shortest_failing_history(&generate_plan(*seed), violation)
-        );
+        eprintln!("{}", shortest_failing_history(&generate_plan(*seed), violation));
     }
     let mut seeds_by_invariant: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &totals.violations {
-        seeds_by_invariant
-            .entry(violation.invariant)
-            .or_default()
-            .push(*seed);
+        seeds_by_invariant.entry(violation.invariant).or_default().push(*seed);
     }
     for (invariant, seeds) in seeds_by_invariant {
-        eprintln!(
-            "{invariant:?} broken by {} seeds, the first is {}",
-            seeds.len(),
-            seeds[0]
-        );
+        eprintln!("{invariant:?} broken by {} seeds, the first is {}", seeds.len(), seeds[0]);
     }
     let (first_seed, seed_count) = (settings.first_seed, totals.seed_count);
     let rate = seed_count as f64 / seconds;
@@ -77,11 +67,7 @@ fn main() -> ExitCode {
     eprintln!(
         "{seed_count} seeds from {first_seed} in {seconds:.1} s, {rate:.0} a second, {failed_count} failed"
     );
-    if failed_count == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if failed_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(settings: &Settings) -> SimulationTotals {
@@ -106,10 +92,8 @@ fn run(settings: &Settings) -> SimulationTotals {
                     if let Some(violation) = result.violation {
                         totals.violations.insert(seed, violation);
                         let is_enough = totals.violations.len() >= settings.history_count_max;
-                        should_stop.store(
-                            settings.history_count_max > 0 && is_enough,
-                            Ordering::Relaxed,
-                        );
+                        should_stop
+                            .store(settings.history_count_max > 0 && is_enough, Ordering::Relaxed);
                     }
                 }
             });

@@ -31,11 +31,7 @@ pub(crate) fn shrink(
         if removed_count == 1 && !has_shrunk {
             break;
         }
-        removed_count = if has_shrunk && removed_count == 1 {
-            1
-        } else {
-            removed_count / 2
-        };
+        removed_count = if has_shrunk && removed_count == 1 { 1 } else { removed_count / 2 };
     }
     shortest
 }
@@ -63,10 +59,7 @@ mod tests {
         let plan = generate::generate_plan(1);
         let step_count = plan.step_count();
         assert_eq!(without_steps(&plan, 0, 3).step_count(), step_count - 3);
-        assert_eq!(
-            without_steps(&plan, step_count - 2, 5).step_count(),
-            step_count - 2
-        );
+        assert_eq!(without_steps(&plan, step_count - 2, 5).step_count(), step_count - 2);
         assert_eq!(without_steps(&plan, step_count, 5).step_count(), step_count);
     }
 }

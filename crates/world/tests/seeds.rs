@@ -53,14 +53,9 @@ fn every_world_keeps_every_invariant() {
         "up",
     ] {
         let count = counts.get(event_name).copied().unwrap_or(0);
-        assert!(
-            count >= 100,
-            "{event_name}: {count} times in {SEEDS} worlds"
-        );
+        assert!(count >= 100, "{event_name}: {count} times in {SEEDS} worlds");
     }
-    let faults = counts
-        .iter()
-        .filter(|(event_name, _)| event_name.starts_with("fault: "));
+    let faults = counts.iter().filter(|(event_name, _)| event_name.starts_with("fault: "));
     assert_eq!(faults.clone().count(), 19, "{counts:?}");
     assert!(faults.clone().all(|(_, count)| *count >= 100), "{counts:?}");
 }

@@ -22,9 +22,7 @@ impl Args {
     /// Prints the script.
     pub(crate) fn run(self, mut definition: clap::Command, out: &Output) -> Result<Exit, Failure> {
         if out.is_json() {
-            return Err(Failure::usage(
-                "--json: a completion script has no JSON form",
-            ));
+            return Err(Failure::usage("--json: a completion script has no JSON form"));
         }
         let mut script = Vec::new();
         generate(self.shell, &mut definition, "glasscache", &mut script);

@@ -77,9 +77,7 @@ impl Show {
         let resolved = self.flags.resolve()?;
         if out.is_json() {
             let setting_rows = |settings: &mut dyn Iterator<Item = &'static Setting>| -> Vec<_> {
-                settings
-                    .map(|setting| setting_to_json(setting, &resolved))
-                    .collect()
+                settings.map(|setting| setting_to_json(setting, &resolved)).collect()
             };
             let flag_rows = setting_rows(&mut FLAGS.iter());
             let extended_rows = setting_rows(&mut extended_options(false));
@@ -109,17 +107,9 @@ impl Show {
         }
         let is_unquoted =
             value_text == "true" || value_text == "false" || value_text.parse::<f64>().is_ok();
-        let toml_value = if is_unquoted {
-            value_text
-        } else {
-            format!("\"{value_text}\"")
-        };
+        let toml_value = if is_unquoted { value_text } else { format!("\"{value_text}\"") };
         let is_unset = toml_value == "\"\"";
-        let (prefix, value) = if is_unset {
-            ("# ", "")
-        } else {
-            ("", toml_value.as_str())
-        };
+        let (prefix, value) = if is_unset { ("# ", "") } else { ("", toml_value.as_str()) };
         let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
             return out.print_line(format!("{line:<40} # {}", format_origin(setting, resolved)));
@@ -129,14 +119,9 @@ impl Show {
 }
 
 fn format_origin(setting: &Setting, resolved: &ResolvedSettings) -> String {
-    let assigned = resolved
-        .assigned_settings
-        .iter()
-        .find(|assigned| assigned.setting.name == setting.name);
-    assigned.map_or_else(
-        || "default".to_owned(),
-        |assigned| assigned.origin.to_string(),
-    )
+    let assigned =
+        resolved.assigned_settings.iter().find(|assigned| assigned.setting.name == setting.name);
+    assigned.map_or_else(|| "default".to_owned(), |assigned| assigned.origin.to_string())
 }
 
 fn setting_to_json(setting: &Setting, resolved: &ResolvedSettings) -> serde_json::Value {

@@ -57,12 +57,7 @@ struct ZipfArgs {
     #[arg(long, default_value_t = 1.0)]
     skew: f64,
     /// Mean bytes of a value, log-normal; without it no sizes are written
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = 0.0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "BYTES", default_value_t = 0.0, hide_default_value = true)]
     size: f64,
     /// Share of requests that read; the others write
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
@@ -129,16 +124,10 @@ impl Args {
 impl ZipfArgs {
     fn run(self, out: &Output) -> Result<Exit, Failure> {
         if !(0.0..=10.0).contains(&self.skew) {
-            return Err(Failure::usage(format!(
-                "--skew is from 0 to 10, not {}",
-                self.skew
-            )));
+            return Err(Failure::usage(format!("--skew is from 0 to 10, not {}", self.skew)));
         }
         if self.keys == 0 || self.keys > 1 << 40 {
-            return Err(Failure::usage(format!(
-                "--keys is from 1 to 2^40, not {}",
-                self.keys
-            )));
+            return Err(Failure::usage(format!("--keys is from 1 to 2^40, not {}", self.keys)));
         }
         let workload = KeyWorkload {
             requests: self.requests,
@@ -169,19 +158,8 @@ impl ClusterArgs {
 
 impl TreeArgs {
     fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let Self {
-            requests,
-            items,
-            instances,
-            seed,
-            ..
-        } = self;
-        let request_log = topic_tree(&TopicTreeConfig {
-            requests,
-            items,
-            instances,
-            seed,
-        });
+        let Self { requests, items, instances, seed, .. } = self;
+        let request_log = topic_tree(&TopicTreeConfig { requests, items, instances, seed });
         let write_failure = |error| to_write_failure(&self.folder, &error);
         let replaces_existing = self.folder.join("latency.json").exists();
         std::fs::create_dir_all(&self.folder).map_err(write_failure)?;
@@ -229,9 +207,7 @@ fn write_keys(out: &Output, workload: KeyWorkload, path: &Path) -> Result<Exit, 
         writer.write(&batch).map_err(write_failure)?;
     }
     let buffered_file = writer.finish().map_err(write_failure)?;
-    let file = buffered_file
-        .into_inner()
-        .map_err(|error| write_failure(error.into_error()))?;
+    let file = buffered_file.into_inner().map_err(|error| write_failure(error.into_error()))?;
     file.finish().map_err(write_failure)?;
     let next_command = format!("glasscache curve {}", path.display());
     report_written(out, path, request_count, replaces_existing, &next_command)
@@ -250,11 +226,7 @@ fn report_written(
         out.set_result(&json!({ "written": path_text, "requests": request_count,
             "replaced": replaces_existing }));
     } else {
-        let verb = if replaces_existing {
-            "replaced with"
-        } else {
-            "written,"
-        };
+        let verb = if replaces_existing { "replaced with" } else { "written," };
         out.print_line(wrap(&format!(
             "{} {verb} {} requests",
             path.display(),

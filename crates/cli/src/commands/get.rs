@@ -40,9 +40,7 @@ impl Args {
                 }
             }
             if out.is_json() {
-                let text = value
-                    .as_ref()
-                    .map(|value| String::from_utf8_lossy(&value.bytes));
+                let text = value.as_ref().map(|value| String::from_utf8_lossy(&value.bytes));
                 out.print_row(&json!({
                     "key": key,
                     "value": text,

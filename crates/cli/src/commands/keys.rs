@@ -64,9 +64,7 @@ impl Args {
         }
         let mut row = Map::from_iter([("key".to_owned(), Value::String(key))]);
         for (name, value) in remaining_fields.filter_map(|field| field.split_once('=')) {
-            let json_value = value
-                .parse::<i64>()
-                .map_or_else(|_| json!(value), Value::from);
+            let json_value = value.parse::<i64>().map_or_else(|_| json!(value), Value::from);
             row.insert(name.to_owned(), json_value);
         }
         out.print_row(&Value::Object(row))
@@ -90,10 +88,7 @@ fn dump_failure(server: &str, line: &str) -> Failure {
         return Failure::new(Exit::BadData, message)
             .with_hint("a server started with -X refuses dumps");
     }
-    Failure::new(
-        Exit::BadData,
-        format_not_memcached(server, "lru_crawler metadump", line),
-    )
+    Failure::new(Exit::BadData, format_not_memcached(server, "lru_crawler metadump", line))
 }
 
 /// Passes the fields of each key of a server to `visit`, in no particular order, until it returns false.
@@ -107,9 +102,7 @@ pub(super) fn for_each_key(
             .with_hint(start_server_hint(&target.server))
     };
     let mut stream = target.connect(endpoint).map_err(to_unreachable_failure)?;
-    stream
-        .write_all(b"lru_crawler metadump all\r\n")
-        .map_err(to_unreachable_failure)?;
+    stream.write_all(b"lru_crawler metadump all\r\n").map_err(to_unreachable_failure)?;
     for line in BufReader::new(stream).split(b'\n') {
         let line = line.map_err(to_unreachable_failure)?;
         let line = String::from_utf8_lossy(&line);

@@ -45,10 +45,7 @@ impl Args {
         let took_ms = started.elapsed().as_secs_f64() * 1000.0;
         for (server, reply) in replies {
             let Reply::Version(version) = reply else {
-                return Err(Failure::new(
-                    Exit::BadData,
-                    format!("{server} sent no version"),
-                ));
+                return Err(Failure::new(Exit::BadData, format!("{server} sent no version")));
             };
             if out.is_json() {
                 let row = json!({ "server": server, "version": version, "took_ms": took_ms });

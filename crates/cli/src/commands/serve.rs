@@ -44,10 +44,7 @@ impl Args {
         if resolved.settings.verbosity > 0 {
             for assigned in &resolved.assigned_settings {
                 if let Some(reason) = assigned.setting.no_effect_reason {
-                    eprintln!(
-                        "glasscache: {} has no effect: {reason}",
-                        assigned.setting.name
-                    );
+                    eprintln!("glasscache: {} has no effect: {reason}", assigned.setting.name);
                 }
             }
         }
@@ -55,10 +52,7 @@ impl Args {
         let is_debug = is_debug();
         if is_debug
             && settings.udp_port != 0
-            && !resolved
-                .assigned_settings
-                .iter()
-                .any(|assigned| assigned.setting.name == "port")
+            && !resolved.assigned_settings.iter().any(|assigned| assigned.setting.name == "port")
         {
             settings.port = settings.udp_port;
         }
@@ -102,16 +96,11 @@ fn serve(
         daemon::allow_core_files()?;
     }
     let signals = ServerSignals::block()?;
-    let reserved_sockets = if is_debug && !settings.replace {
-        reserve_udp(settings, addresses)?
-    } else {
-        Vec::new()
-    };
+    let reserved_sockets =
+        if is_debug && !settings.replace { reserve_udp(settings, addresses)? } else { Vec::new() };
     let mut config = build_server_config(settings, addresses, find_users_file(settings)?, is_debug);
-    config.display.udp = reserved_sockets
-        .iter()
-        .filter_map(|socket| socket.local_addr().ok())
-        .collect();
+    config.display.udp =
+        reserved_sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
     let udp_addresses = config.display.udp.clone();
     let (running, pid_file) = if settings.replace {
         replace(settings, config, &signals).map_err(|failure| signals.exit_if_cancelled(failure))?
@@ -195,10 +184,7 @@ fn replace(
     if let Some(file) = port_file.unwrap_or_else(warn_and_use_default) {
         file.keep_file();
     }
-    Ok((
-        running,
-        write_pid_file(settings).unwrap_or_else(warn_and_use_default),
-    ))
+    Ok((running, write_pid_file(settings).unwrap_or_else(warn_and_use_default)))
 }
 
 /// Prints a failure that the server survives.
@@ -262,14 +248,8 @@ fn build_server_config(
         lru_maintainer: settings.lru_maintainer,
         maxconns_fast: settings.maxconns_fast,
         watcher_bytes: settings.watcher_log_bytes as usize,
-        cluster_file: settings
-            .cluster_file
-            .as_ref()
-            .map(|path| to_absolute_path(path, settings)),
-        memory_file: settings
-            .memory_file
-            .as_ref()
-            .map(|path| to_absolute_path(path, settings)),
+        cluster_file: settings.cluster_file.as_ref().map(|path| to_absolute_path(path, settings)),
+        memory_file: settings.memory_file.as_ref().map(|path| to_absolute_path(path, settings)),
         drain_s: settings.drain_s,
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
         display: build_displayed_settings(settings),
@@ -281,10 +261,7 @@ fn to_listener(listen_address: &ListenAddress) -> server::Listen {
     let address = listen_address.address;
     match listen_address.tls {
         None => server::Listen::Tcp(address),
-        Some(client_certificate) => server::Listen::Tls {
-            address,
-            client_certificate,
-        },
+        Some(client_certificate) => server::Listen::Tls { address, client_certificate },
     }
 }
 
@@ -318,10 +295,7 @@ fn find_users_file(settings: &Settings) -> Result<Option<server::UsersFile>, Fai
             Failure::usage(message).with_hint("add -Y FILE with a line user:password for each")
         );
     };
-    Ok(Some(server::UsersFile {
-        path: to_absolute_path(&path, settings),
-        format,
-    }))
+    Ok(Some(server::UsersFile { path: to_absolute_path(&path, settings), format }))
 }
 
 /// An absolute path, because the daemon changes its working directory.
@@ -339,26 +313,18 @@ fn build_displayed_settings(settings: &Settings) -> server::DisplayedSettings {
         ("udpport", settings.udp_port.to_string()),
         ("binding_protocol", settings.protocol().to_owned()),
         ("slab_chunk_max", settings.slab_chunk_bytes().to_string()),
-        (
-            "watcher_logbuf_size",
-            settings.watcher_log_bytes.to_string(),
-        ),
+        ("watcher_logbuf_size", settings.watcher_log_bytes.to_string()),
         ("worker_logbuf_size", settings.worker_log_bytes.to_string()),
     ];
-    let inert_rows = settings
-        .without_effect
-        .iter()
-        .filter(|(name, _)| !name.starts_with("no_"))
-        .cloned();
+    let inert_rows =
+        settings.without_effect.iter().filter(|(name, _)| !name.starts_with("no_")).cloned();
     // As memcached prints it: the flags of OpenSSL that a mode stands for.
     let verify_flags = match settings.ssl_verify_mode {
         mode @ (0 | 1) => mode,
         2 => 3,
         _ => 7,
     };
-    let tls_rows = settings
-        .tls
-        .then(|| ("ssl_verify_mode", verify_flags.to_string()));
+    let tls_rows = settings.tls.then(|| ("ssl_verify_mode", verify_flags.to_string()));
     server::DisplayedSettings {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
@@ -388,10 +354,8 @@ fn reserve_udp(
         return Ok(Vec::new());
     }
     let port = u16::try_from(settings.udp_port).unwrap_or(0);
-    let mut ips: Vec<IpAddr> = addresses
-        .iter()
-        .map(|listen_address| listen_address.address.ip())
-        .collect();
+    let mut ips: Vec<IpAddr> =
+        addresses.iter().map(|listen_address| listen_address.address.ip()).collect();
     ips.sort_unstable();
     ips.dedup();
     if ips.is_empty() {
@@ -446,16 +410,9 @@ fn print_start_message(settings: &Settings, config_file: Option<&Path>, addresse
     let line = format!(
         "glasscache {} listens on {} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)\n",
         env!("CARGO_PKG_VERSION"),
-        if address_texts.is_empty() {
-            "nothing".to_owned()
-        } else {
-            address_texts.join(", ")
-        },
+        if address_texts.is_empty() { "nothing".to_owned() } else { address_texts.join(", ") },
         settings.threads,
-        config_file.map_or_else(String::new, |path| format!(
-            ", settings from {}",
-            path.display()
-        )),
+        config_file.map_or_else(String::new, |path| format!(", settings from {}", path.display())),
         std::process::id(),
     );
     eprint!("{line}");

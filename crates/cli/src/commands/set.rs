@@ -58,11 +58,7 @@ impl Args {
             (_, true) => StoreMode::Replace,
             _ => StoreMode::Set,
         };
-        let item = Item {
-            key: wire_key(&self.key)?,
-            flags: self.flags,
-            body: &body,
-        };
+        let item = Item { key: wire_key(&self.key)?, flags: self.flags, body: &body };
         let client = self.target.client()?;
         let outcome = client.store(
             store_mode,
@@ -77,11 +73,7 @@ impl Args {
         } else {
             out.print_line(if is_stored { "stored" } else { "not stored" })?;
         }
-        Ok(if is_stored {
-            Exit::Success
-        } else {
-            Exit::Finding
-        })
+        Ok(if is_stored { Exit::Success } else { Exit::Finding })
     }
 }
 

@@ -53,9 +53,7 @@ impl Args {
         out.begin_list();
         let group = self.group.join(" ");
         if group.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
-            return Err(Failure::usage(format!(
-                "group {group:?}: must be one or two words"
-            )));
+            return Err(Failure::usage(format!("group {group:?}: must be one or two words")));
         }
         if out.is_json() && self.interval_ms.is_some() {
             return Err(Failure::usage(
@@ -63,19 +61,15 @@ impl Args {
             ));
         }
         if group.is_empty() && !self.all && !out.is_json() {
-            let interval = self
-                .interval_ms
-                .map_or(SUMMARY_INTERVAL, Duration::from_millis);
+            let interval = self.interval_ms.map_or(SUMMARY_INTERVAL, Duration::from_millis);
             return self.print_summaries(interval, out);
         }
         let rows_by_server = request_stats(&self.target, &group)?;
         let is_multi_server = rows_by_server.len() > 1;
         for (server, rows) in rows_by_server {
             if out.is_json() {
-                let rows_document: Map<String, Value> = rows
-                    .into_iter()
-                    .map(|(name, value)| (name, to_json_value(value)))
-                    .collect();
+                let rows_document: Map<String, Value> =
+                    rows.into_iter().map(|(name, value)| (name, to_json_value(value))).collect();
                 out.print_row(&json!({ "server": server, "group": group, "rows": rows_document }))?;
                 continue;
             }
@@ -123,10 +117,7 @@ pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String,
         })?;
     let to_rows = |(server, reply)| match reply {
         Reply::Rows(rows) => Ok((server, rows)),
-        _ => Err(Failure::new(
-            Exit::BadData,
-            format!("{server} sent no stats rows"),
-        )),
+        _ => Err(Failure::new(Exit::BadData, format!("{server} sent no stats rows"))),
     };
     replies.into_iter().map(to_rows).collect()
 }
@@ -135,10 +126,8 @@ pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String,
 pub(super) fn request_counters(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
     let rows_by_server = request_stats(target, "")?;
     let parse_counters = |(server, rows): (String, Rows)| {
-        let counters = Counters::of(
-            rows.iter()
-                .map(|(name, value)| (name.as_str(), value.as_str())),
-        );
+        let counters =
+            Counters::of(rows.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         (server, counters)
     };
     Ok(rows_by_server.into_iter().map(parse_counters).collect())
@@ -172,10 +161,7 @@ fn format_summary(
     let mut push_row = |name: &str, value: String| rows.push((name.to_owned(), value));
     push_row("server", server.to_owned());
     push_row("version", counters_after.version.clone());
-    push_row(
-        "uptime",
-        format_duration(Duration::from_secs(counters_after.uptime_s)),
-    );
+    push_row("uptime", format_duration(Duration::from_secs(counters_after.uptime_s)));
     push_row(
         "hit ratio",
         format!(
@@ -214,10 +200,7 @@ fn format_summary(
     );
     push_row(
         "expired",
-        format!(
-            "{} gets found an expired item since start",
-            format_count(counters_after.expired)
-        ),
+        format!("{} gets found an expired item since start", format_count(counters_after.expired)),
     );
     push_row(
         "connections",
@@ -233,9 +216,7 @@ fn format_summary(
 
 /// Whole numbers as numbers, everything else as text.
 fn to_json_value(value: String) -> Value {
-    value
-        .parse::<i64>()
-        .map_or_else(|_| Value::String(value), Value::from)
+    value.parse::<i64>().map_or_else(|_| Value::String(value), Value::from)
 }
 
 #[cfg(test)]

@@ -143,10 +143,7 @@ pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
             key.len()
         )));
     }
-    Ok(WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    })
+    Ok(WireKey { bytes: key.as_bytes(), is_base64: false })
 }
 
 /// Maps an error of the client to an exit code.

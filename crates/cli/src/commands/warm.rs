@@ -76,10 +76,7 @@ impl Args {
         let options = Options {
             from,
             to,
-            rate: Rate {
-                items_per_s: self.rate,
-                bytes_per_s: self.megabytes * MEGABYTE,
-            },
+            rate: Rate { items_per_s: self.rate, bytes_per_s: self.megabytes * MEGABYTE },
             overwrites: self.overwrite,
         };
         let stop = new_stop_flag()?;
@@ -129,23 +126,11 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
     out.print_line(wrap(&format_sentence(report)))?;
     for (item_count, reason) in [
         (report.already_present, "were there already and kept"),
-        (
-            report.gone,
-            "had expired or were removed before they were read",
-        ),
-        (
-            report.stale,
-            "are stale, or a client is about to refresh them",
-        ),
-        (
-            report.changed,
-            "changed while they were copied, and were removed again",
-        ),
+        (report.gone, "had expired or were removed before they were read"),
+        (report.stale, "are stale, or a client is about to refresh them"),
+        (report.changed, "changed while they were copied, and were removed again"),
         (report.refused, "were refused by the new server"),
-        (
-            report.unnameable_keys,
-            "have keys that are too long in base64",
-        ),
+        (report.unnameable_keys, "have keys that are too long in base64"),
     ] {
         if item_count > 0 {
             out.print_line(format!("{:>12} {reason}", format_count(item_count)))?;
@@ -212,13 +197,7 @@ mod tests {
             format_sentence(&report),
             "790 of 1,000 items copied, 79.0 KB in 2.0 s. The new server is full and evicts: 200 older items were left."
         );
-        let complete = Report {
-            end: End::Complete,
-            ..report
-        };
-        assert_eq!(
-            format_sentence(&complete),
-            "790 of 1,000 items copied, 79.0 KB in 2.0 s."
-        );
+        let complete = Report { end: End::Complete, ..report };
+        assert_eq!(format_sentence(&complete), "790 of 1,000 items copied, 79.0 KB in 2.0 s.");
     }
 }

@@ -77,12 +77,7 @@ enum Action {
 #[derive(clap::Args)]
 struct CacheOptions {
     /// Address of a cache server; write one option for each
-    #[arg(
-        short,
-        long = "server",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:11211"
-    )]
+    #[arg(short, long = "server", value_name = "ADDR", default_value = "127.0.0.1:11211")]
     servers: Vec<String>,
     /// The rules of the middleware, a TOML file
     #[arg(long, value_name = "FILE")]
@@ -101,9 +96,7 @@ impl Args {
         let interpreter = python::find_python_with("glasscache.web.__main__")
             .map_err(|reason| Failure::new(Exit::Unreachable, format!("web failed: {reason}")))?;
         let mut command = Command::new(interpreter);
-        command
-            .args(["-m", "glasscache.web"])
-            .args(self.action.into_arguments());
+        command.args(["-m", "glasscache.web"]).args(self.action.into_arguments());
         if !out.is_json() {
             let status = command.status().map_err(|error| web_failure(&error))?;
             return exit_from_code(status.code(), "");
@@ -145,31 +138,12 @@ impl Action {
         let format_option =
             |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
         let (mut arguments, cache) = match self {
-            Self::Explain {
-                url,
-                headers,
-                method,
-                cache,
-            } => {
-                let header_options = headers
-                    .into_iter()
-                    .map(|header| format!("--header={header}"));
+            Self::Explain { url, headers, method, cache } => {
+                let header_options = headers.into_iter().map(|header| format!("--header={header}"));
                 let required_arguments = ["explain".to_owned(), format!("--method={method}"), url];
-                (
-                    required_arguments
-                        .into_iter()
-                        .chain(header_options)
-                        .collect::<Vec<_>>(),
-                    cache,
-                )
+                (required_arguments.into_iter().chain(header_options).collect::<Vec<_>>(), cache)
             }
-            Self::Purge {
-                url,
-                prefix,
-                tag,
-                soft,
-                cache,
-            } => {
+            Self::Purge { url, prefix, tag, soft, cache } => {
                 let filter_options = [
                     format_option("url", url),
                     format_option("prefix", prefix),
@@ -177,35 +151,15 @@ impl Action {
                 ];
                 let soft_option = soft.then(|| "--soft".to_owned());
                 let options = filter_options.into_iter().chain([soft_option]).flatten();
-                (
-                    ["purge".to_owned()].into_iter().chain(options).collect(),
-                    cache,
-                )
+                (["purge".to_owned()].into_iter().chain(options).collect(), cache)
             }
-            Self::Tag {
-                tag,
-                keys_max,
-                limit,
-                cache,
-            } => {
+            Self::Tag { tag, keys_max, limit, cache } => {
                 let limits = [format!("--keys-max={keys_max}"), format!("--limit={limit}")];
-                (
-                    ["tag".to_owned(), tag].into_iter().chain(limits).collect(),
-                    cache,
-                )
+                (["tag".to_owned(), tag].into_iter().chain(limits).collect(), cache)
             }
         };
-        arguments.extend(
-            cache
-                .servers
-                .into_iter()
-                .map(|server| format!("--server={server}")),
-        );
-        arguments.extend(
-            cache
-                .rules
-                .map(|rules| format!("--rules={}", rules.display())),
-        );
+        arguments.extend(cache.servers.into_iter().map(|server| format!("--server={server}")));
+        arguments.extend(cache.rules.map(|rules| format!("--rules={}", rules.display())));
         arguments.push(format!("--namespace={}", cache.namespace));
         arguments.push(format!("--version={}", cache.site_version));
         arguments

@@ -37,10 +37,8 @@ const PREFIXES_MAX: usize = 6;
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The watch commands; the second is for memcached before 1.6.20, which does not report deletions.
-const WATCH_COMMANDS: [&str; 2] = [
-    "watch fetchers mutations evictions deletions\r\n",
-    "watch fetchers mutations evictions\r\n",
-];
+const WATCH_COMMANDS: [&str; 2] =
+    ["watch fetchers mutations evictions deletions\r\n", "watch fetchers mutations evictions\r\n"];
 
 /// Explain a server's hit ratio.
 #[derive(clap::Args)]
@@ -72,37 +70,23 @@ impl Args {
         let addresses =
             Address::parse_list(&self.target.server).map_err(|error| failure(&error))?;
         let [address] = &addresses[..] else {
-            return Err(Failure::usage(
-                "--server: why watches one server at a time; name one",
-            ));
+            return Err(Failure::usage("--server: why watches one server at a time; name one"));
         };
         let stop = new_stop_flag()?;
         let to_unreachable_failure = |error: io::Error| {
-            Failure::new(
-                Exit::Unreachable,
-                format!("{}: {error}", self.target.server),
-            )
-            .with_hint(start_server_hint(&self.target.server))
+            Failure::new(Exit::Unreachable, format!("{}: {error}", self.target.server))
+                .with_hint(start_server_hint(&self.target.server))
         };
         let (stream, sees_deletions) =
             start_watch(address, &self.target).map_err(to_unreachable_failure)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
         let counters_before = read_counters(&self.target)?;
-        eprintln!(
-            "watching {} for {} ...",
-            self.target.server,
-            format_duration(watch_time)
-        );
+        eprintln!("watching {} for {} ...", self.target.server, format_duration(watch_time));
         let is_stopped = || stop.load(Ordering::Relaxed);
         let watched_for = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
             .map_err(to_unreachable_failure)?;
         let counters_after = read_counters(&self.target)?;
-        let findings = explain(
-            &counters_before,
-            &counters_after,
-            tally,
-            watched_for.as_secs_f64(),
-        );
+        let findings = explain(&counters_before, &counters_after, tally, watched_for.as_secs_f64());
         if out.is_json() {
             out.set_result(&json!({ "server": self.target.server,
                 "sees_deletions": sees_deletions, "findings": findings }));
@@ -115,10 +99,7 @@ impl Args {
 
 fn read_counters(target: &Target) -> Result<Counters, Failure> {
     let mut all_counters = request_counters(target)?;
-    Ok(all_counters
-        .pop()
-        .map(|(_, counters)| counters)
-        .unwrap_or_default())
+    Ok(all_counters.pop().map(|(_, counters)| counters).unwrap_or_default())
 }
 
 /// A connection with a running watch, and whether it reports deletions.
@@ -180,38 +161,20 @@ fn format_causes(causes: &Causes) -> String {
             causes.evicted,
             format!("evicted ({unread_share} of them unread): more memory would keep them"),
         ),
-        (
-            causes.expired,
-            "expired: a longer TTL would keep them".to_owned(),
-        ),
-        (
-            causes.removed,
-            "deleted or flushed by the application".to_owned(),
-        ),
-        (
-            causes.unknown_cause,
-            "not seen before: never set, or gone before the watch".to_owned(),
-        ),
+        (causes.expired, "expired: a longer TTL would keep them".to_owned()),
+        (causes.removed, "deleted or flushed by the application".to_owned()),
+        (causes.unknown_cause, "not seen before: never set, or gone before the watch".to_owned()),
     ];
     lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
     let format_line = |(misses, explanation): (u64, String)| {
         let share = format_percent(share_of(misses, causes.misses));
         (format!("  {share:>7}"), explanation)
     };
-    format_two_columns(
-        lines
-            .into_iter()
-            .filter(|(misses, _)| *misses > 0)
-            .map(format_line),
-    )
+    format_two_columns(lines.into_iter().filter(|(misses, _)| *misses > 0).map(format_line))
 }
 
 fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
-    let rows_max = if prints_all_prefixes {
-        usize::MAX
-    } else {
-        PREFIXES_MAX
-    };
+    let rows_max = if prints_all_prefixes { usize::MAX } else { PREFIXES_MAX };
     let mut table = Table::new(&[
         "prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen",
     ]);
@@ -220,10 +183,7 @@ fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
         table.push_row([
             row.prefix.clone(),
             format_count(causes.gets),
-            format_percent(share_of(
-                causes.gets.saturating_sub(causes.misses),
-                causes.gets,
-            )),
+            format_percent(share_of(causes.gets.saturating_sub(causes.misses), causes.gets)),
             format_count(causes.misses),
             format_count(causes.evicted),
             format_count(causes.expired),
@@ -234,10 +194,9 @@ fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
     let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
     let hidden_note = match hidden_prefixes {
         0 => String::new(),
-        hidden_prefixes => format!(
-            "  and {} more prefixes (--all)\n",
-            format_count(hidden_prefixes as u64)
-        ),
+        hidden_prefixes => {
+            format!("  and {} more prefixes (--all)\n", format_count(hidden_prefixes as u64))
+        }
     };
     format!("\n{table}{hidden_note}\n")
 }
@@ -290,11 +249,7 @@ mod tests {
         let findings = Findings {
             seconds: 10.0,
             interval_counters: Counters::default(),
-            counters_since_start: Counters {
-                gets: 10,
-                hits: 8,
-                ..Counters::default()
-            },
+            counters_since_start: Counters { gets: 10, hits: 8, ..Counters::default() },
             causes,
             prefixes: (0..9)
                 .map(|number| PrefixCauses {
@@ -317,10 +272,7 @@ mod tests {
             text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
             "{text}"
         );
-        assert!(
-            text.contains("  a-rather-long-prefix-0:  "),
-            "no name is cut: {text}"
-        );
+        assert!(text.contains("  a-rather-long-prefix-0:  "), "no name is cut: {text}");
         assert!(text.contains("and 3 more prefixes (--all)"), "{text}");
     }
 }

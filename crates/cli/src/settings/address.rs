@@ -39,12 +39,7 @@ pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAd
         }]);
     }
     let mut addresses: Vec<ListenAddress> = Vec::new();
-    for entry in settings
-        .listen
-        .split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-    {
+    for entry in settings.listen.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (address_text, tls) = split_tls_prefix(entry, settings)?;
         for address in resolve_address(address_text, port)? {
             let is_new = addresses.iter().all(|other| other.address != address);
@@ -62,10 +57,7 @@ pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&Socket
         !listen_address.address.ip().is_loopback()
             && listen_address.tls != Some(ClientCertificate::Required)
     };
-    addresses
-        .iter()
-        .find(is_public)
-        .map(|listen_address| &listen_address.address)
+    addresses.iter().find(is_public).map(|listen_address| &listen_address.address)
 }
 
 /// An address without its prefix about TLS, and how it is protected.
@@ -78,9 +70,7 @@ fn split_tls_prefix<'p>(
         return Ok((entry, settings.client_certificate()));
     };
     if !settings.tls {
-        return Err(format!(
-            "listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
-        ));
+        return Err(format!("listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"));
     }
     Ok((address_text, tls))
 }
@@ -98,9 +88,7 @@ fn resolve_address(address_text: &str, default_port: u16) -> Result<Vec<SocketAd
         format!("listen (-l): {address_text}: cannot resolve the name: {error}")
     })?;
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
-    Ok(resolved
-        .filter(|address| address.is_ipv4() || has_ipv6)
-        .collect())
+    Ok(resolved.filter(|address| address.is_ipv4() || has_ipv6).collect())
 }
 
 fn split_host_port(address_text: &str, default_port: u16) -> Result<(&str, u16), String> {
@@ -116,17 +104,13 @@ fn split_host_port(address_text: &str, default_port: u16) -> Result<(&str, u16),
         let Some(port_text) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));
         };
-        return Ok((
-            host,
-            port_text.parse().map_err(|_| invalid_port(port_text))?,
-        ));
+        return Ok((host, port_text.parse().map_err(|_| invalid_port(port_text))?));
     }
     match address_text.split_once(':') {
         Some((_, rest)) if rest.contains(':') => Ok((address_text, default_port)),
-        Some((host, port_text)) => Ok((
-            host,
-            port_text.parse().map_err(|_| invalid_port(port_text))?,
-        )),
+        Some((host, port_text)) => {
+            Ok((host, port_text.parse().map_err(|_| invalid_port(port_text))?))
+        }
         None => Ok((address_text, default_port)),
     }
 }
@@ -136,10 +120,7 @@ mod tests {
     use super::*;
 
     fn parse_to_texts(listen: &str) -> Result<Vec<String>, String> {
-        let settings = Settings {
-            listen: listen.to_owned(),
-            ..Settings::default()
-        };
+        let settings = Settings { listen: listen.to_owned(), ..Settings::default() };
         Ok(parse_listen_addresses(&settings)?
             .iter()
             .map(|listen_address| listen_address.address.to_string())
@@ -153,30 +134,17 @@ mod tests {
             parse_to_texts("127.0.0.1:7, 127.0.0.2").unwrap(),
             ["127.0.0.1:7", "127.0.0.2:11211"]
         );
-        assert_eq!(
-            parse_to_texts("::1,[::1]:5").unwrap(),
-            ["[::1]:11211", "[::1]:5"]
-        );
+        assert_eq!(parse_to_texts("::1,[::1]:5").unwrap(), ["[::1]:11211", "[::1]:5"]);
         assert_eq!(parse_to_texts("*").unwrap(), ["0.0.0.0:11211"]);
-        assert!(
-            parse_to_texts("127.0.0.1:99999")
-                .unwrap_err()
-                .contains("99999")
-        );
+        assert!(parse_to_texts("127.0.0.1:99999").unwrap_err().contains("99999"));
         assert!(parse_to_texts("[::1").unwrap_err().contains("bracket"));
     }
 
     #[test]
     fn only_loopback_is_unreachable_for_others() {
-        let settings = Settings {
-            listen: "127.0.0.1,0.0.0.0".to_owned(),
-            ..Settings::default()
-        };
+        let settings = Settings { listen: "127.0.0.1,0.0.0.0".to_owned(), ..Settings::default() };
         let addresses = parse_listen_addresses(&settings).unwrap();
-        assert_eq!(
-            find_public_address(&addresses).unwrap().to_string(),
-            "0.0.0.0:11211"
-        );
+        assert_eq!(find_public_address(&addresses).unwrap().to_string(), "0.0.0.0:11211");
         assert!(find_public_address(&addresses[..1]).is_none());
     }
 
@@ -206,20 +174,14 @@ mod tests {
 
     #[test]
     fn an_address_that_requires_client_certificates_is_protected() {
-        let new_settings = |listen: &str| Settings {
-            listen: listen.to_owned(),
-            tls: true,
-            ..Settings::default()
-        };
+        let new_settings =
+            |listen: &str| Settings { listen: listen.to_owned(), tls: true, ..Settings::default() };
         let find_public = |listen| {
             let addresses = parse_listen_addresses(&new_settings(listen)).unwrap();
             find_public_address(&addresses).map(ToString::to_string)
         };
         assert_eq!(find_public("mtls:0.0.0.0"), None);
         assert_eq!(find_public("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
-        assert_eq!(
-            find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(),
-            "0.0.0.0:2"
-        );
+        assert_eq!(find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(), "0.0.0.0:2");
     }
 }

@@ -75,10 +75,9 @@ impl clap::Args for ServerFlags {
             .arg(config_argument.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
-            .fold(
-                unsupported::add_unsupported_flags(command),
-                |command, setting| command.arg(to_clap_argument(setting)),
-            )
+            .fold(unsupported::add_unsupported_flags(command), |command, setting| {
+                command.arg(to_clap_argument(setting))
+            })
             .arg(extended_argument)
     }
 
@@ -89,22 +88,16 @@ impl clap::Args for ServerFlags {
 
 impl FromArgMatches for ServerFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ServerFlags, clap::Error> {
-        let mut server_flags = ServerFlags {
-            config: matches.get_one("config").cloned(),
-            ..Self::default()
-        };
+        let mut server_flags =
+            ServerFlags { config: matches.get_one("config").cloned(), ..Self::default() };
         server_flags.refusal = unsupported::find_flag_refusal(matches);
         for setting in FLAGS {
             if let Some(text) = read_given_text(setting, matches) {
                 server_flags.flags.push((setting.name, text));
             }
         }
-        server_flags.extended = matches
-            .get_many("extended")
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        server_flags.extended =
+            matches.get_many("extended").into_iter().flatten().cloned().collect();
         Ok(server_flags)
     }
 
@@ -116,9 +109,7 @@ impl FromArgMatches for ServerFlags {
 
 /// `listen` adds up when repeated, as with memcached; all others take the last value.
 fn to_clap_argument(setting: &'static Setting) -> Arg {
-    let argument = Arg::new(setting.name)
-        .long(setting.name)
-        .help(format_help(setting));
+    let argument = Arg::new(setting.name).long(setting.name).help(format_help(setting));
     let argument = match setting.letter {
         Some(letter) => argument.short(letter),
         None => argument,
@@ -189,11 +180,7 @@ pub(crate) fn format_after_help() -> String {
             ArgumentKind::Value(value_name) => format!("{}={value_name}", setting.name),
             _ => setting.name.to_owned(),
         };
-        let _ = writeln!(
-            text,
-            "  {name:<28} {}",
-            wrap_at_text_column(&setting.help_text())
-        );
+        let _ = writeln!(text, "  {name:<28} {}", wrap_at_text_column(&setting.help_text()));
     }
     text.push_str(
         "

@@ -63,12 +63,7 @@ static ACTING_SWITCHES: [[Setting; 2]; 3] = [
         maxconns_fast,
         "refuse connections above -c at once"
     ),
-    toggle!(
-        "lru_crawler",
-        "no_lru_crawler",
-        lru_crawler,
-        "show the crawler's rows in stats"
-    ),
+    toggle!("lru_crawler", "no_lru_crawler", lru_crawler, "show the crawler's rows in stats"),
     toggle!(
         "lru_maintainer",
         "no_lru_maintainer",

@@ -16,16 +16,13 @@ const MEMCACHED_HISTORY: Option<&str> = Some("memcached names it for its own his
 
 impl Settings {
     fn record_inert(&mut self, name: &'static str, value: &str) {
-        self.without_effect
-            .retain(|(recorded_name, _)| *recorded_name != name);
+        self.without_effect.retain(|(recorded_name, _)| *recorded_name != name);
         self.without_effect.push((name, value.trim().to_owned()));
     }
 
     fn inert_value(&self, name: &str, default: &str) -> String {
-        let recorded_setting = self
-            .without_effect
-            .iter()
-            .find(|(recorded_name, _)| *recorded_name == name);
+        let recorded_setting =
+            self.without_effect.iter().find(|(recorded_name, _)| *recorded_name == name);
         recorded_setting.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
     }
 }
@@ -101,22 +98,11 @@ pub(super) static INERT: &[Setting] = &[
         "1",
         SEGMENTS_NOT_SLABS,
         "move pages by themselves, 0 to 2",
-        |raw| {
-            if raw.is_empty() {
-                Ok(())
-            } else {
-                parse_whole_number(raw, 0, 2).map(drop)
-            }
-        }
+        |raw| { if raw.is_empty() { Ok(()) } else { parse_whole_number(raw, 0, 2).map(drop) } }
     ),
-    inert!(
-        "no_slab_automove",
-        NO_VALUE,
-        "no",
-        SEGMENTS_NOT_SLABS,
-        "never move pages",
-        |raw| parse_switch(raw).map(drop)
-    ),
+    inert!("no_slab_automove", NO_VALUE, "no", SEGMENTS_NOT_SLABS, "never move pages", |raw| {
+        parse_switch(raw).map(drop)
+    }),
     inert!(
         "slab_automove_ratio",
         NUM,
@@ -140,18 +126,12 @@ pub(super) static INERT: &[Setting] = &[
         SEGMENTS_NOT_SLABS,
         "chunk sizes, joined by -",
         |raw| {
-            raw.split('-')
-                .try_for_each(|part| parse_whole_number(part, 1, 1 << 20).map(drop))
+            raw.split('-').try_for_each(|part| parse_whole_number(part, 1, 1 << 20).map(drop))
         }
     ),
-    inert!(
-        "no_chunked_items",
-        NO_VALUE,
-        "no",
-        SEGMENTS_NOT_SLABS,
-        "one chunk an item",
-        |raw| parse_switch(raw).map(drop)
-    ),
+    inert!("no_chunked_items", NO_VALUE, "no", SEGMENTS_NOT_SLABS, "one chunk an item", |raw| {
+        parse_switch(raw).map(drop)
+    }),
     inert!(
         "track_sizes",
         NO_VALUE,
@@ -176,30 +156,15 @@ pub(super) static INERT: &[Setting] = &[
         "microseconds between crawled items",
         |raw| { parse_whole_number(raw, 0, 1_000_000).map(drop) }
     ),
-    inert!(
-        "lru_crawler_tocrawl",
-        NUM,
-        "0",
-        S3FIFO_NOT_LRU,
-        "items to crawl in one run",
-        |raw| { parse_whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
-    ),
-    inert!(
-        "hot_lru_pct",
-        NUM,
-        "20",
-        S3FIFO_NOT_LRU,
-        "share of the hot queue",
-        |raw| parse_whole_number(raw, 1, 79).map(drop)
-    ),
-    inert!(
-        "warm_lru_pct",
-        NUM,
-        "40",
-        S3FIFO_NOT_LRU,
-        "share of the warm queue",
-        |raw| parse_whole_number(raw, 1, 79).map(drop)
-    ),
+    inert!("lru_crawler_tocrawl", NUM, "0", S3FIFO_NOT_LRU, "items to crawl in one run", |raw| {
+        parse_whole_number(raw, 0, i64::from(u32::MAX)).map(drop)
+    }),
+    inert!("hot_lru_pct", NUM, "20", S3FIFO_NOT_LRU, "share of the hot queue", |raw| {
+        parse_whole_number(raw, 1, 79).map(drop)
+    }),
+    inert!("warm_lru_pct", NUM, "40", S3FIFO_NOT_LRU, "share of the warm queue", |raw| {
+        parse_whole_number(raw, 1, 79).map(drop)
+    }),
     inert!(
         "hot_max_factor",
         NUM,
@@ -232,14 +197,9 @@ pub(super) static INERT: &[Setting] = &[
         "megabytes for read buffers",
         |raw| { parse_whole_number(raw, 0, 1 << 20).map(drop) }
     ),
-    inert!(
-        "resp_obj_mem_limit",
-        NUM,
-        "0",
-        BUFFERS_WITHIN_MEMORY,
-        "megabytes for replies",
-        |raw| { parse_whole_number(raw, 0, 1 << 20).map(drop) }
-    ),
+    inert!("resp_obj_mem_limit", NUM, "0", BUFFERS_WITHIN_MEMORY, "megabytes for replies", |raw| {
+        parse_whole_number(raw, 0, 1 << 20).map(drop)
+    }),
     inert!(
         "inline_ascii_resp",
         NO_VALUE,

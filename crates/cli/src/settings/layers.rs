@@ -90,22 +90,13 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
     }
     let mut settings = Settings::default();
     let assigned_settings: Vec<AssignedSetting> = layers.effective_settings.into_values().collect();
-    for AssignedSetting {
-        setting,
-        raw,
-        origin,
-    } in &assigned_settings
-    {
+    for AssignedSetting { setting, raw, origin } in &assigned_settings {
         (setting.parse_into)(&mut settings, raw)
             .map_err(|bound| format_refusal(setting, raw, origin, &bound))?;
     }
     settings.check()?;
     layers.warnings.extend(settings.tls_warning());
-    Ok(ResolvedSettings {
-        settings,
-        assigned_settings,
-        warnings: layers.warnings,
-    })
+    Ok(ResolvedSettings { settings, assigned_settings, warnings: layers.warnings })
 }
 
 fn format_refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
@@ -117,10 +108,7 @@ fn format_refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) ->
                 format_setting_title(setting)
             )
         }
-        _ => format!(
-            "{}: \"{raw}\" ({origin}) {bound}",
-            format_setting_title(setting)
-        ),
+        _ => format!("{}: \"{raw}\" ({origin}) {bound}", format_setting_title(setting)),
     }
 }
 
@@ -143,24 +131,15 @@ struct Layers {
 impl Layers {
     fn set_effective(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
         let all_settings = FLAGS.iter().chain(extended_options(self.is_debug));
-        let position = all_settings
-            .take_while(|other| !std::ptr::eq(*other, setting))
-            .count();
+        let position = all_settings.take_while(|other| !std::ptr::eq(*other, setting)).count();
         let raw = raw.to_owned();
-        self.effective_settings.insert(
-            position,
-            AssignedSetting {
-                setting,
-                raw,
-                origin: origin.clone(),
-            },
-        );
+        self.effective_settings
+            .insert(position, AssignedSetting { setting, raw, origin: origin.clone() });
         let opposite_name = match setting.name.strip_prefix("no_") {
             Some(name) => name.to_owned(),
             None => format!("no_{}", setting.name),
         };
-        self.effective_settings
-            .retain(|_, other| other.setting.name != opposite_name);
+        self.effective_settings.retain(|_, other| other.setting.name != opposite_name);
     }
 
     fn assign(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
@@ -179,9 +158,7 @@ impl Layers {
     fn warn_of_quoted_number(&mut self, name: &str, value: &toml::Value, origin: &Origin) {
         if let toml::Value::String(text) = value
             && text.parse::<i64>().is_ok()
-            && FLAGS
-                .iter()
-                .any(|flag| flag.name == name && flag.takes_number())
+            && FLAGS.iter().any(|flag| flag.name == name && flag.takes_number())
         {
             self.warnings.push(format!(
                 "{name} ({origin}): \"{text}\" is text where a number is meant; write {name} = {text}"
@@ -191,10 +168,8 @@ impl Layers {
 
     /// Reads one text of `-o`: names, with or without `=value`, separated by commas.
     fn read_extended(&mut self, text: &str, origin: &Origin) -> Result<(), String> {
-        for option_text in text
-            .split(',')
-            .map(str::trim)
-            .filter(|option_text| !option_text.is_empty())
+        for option_text in
+            text.split(',').map(str::trim).filter(|option_text| !option_text.is_empty())
         {
             let (name, raw) = option_text.split_once('=').unwrap_or((option_text, ""));
             self.set_option(name, raw, origin)?;
@@ -227,8 +202,7 @@ impl Layers {
             return self.assign(&name, raw, &Origin::Environment(variable.to_owned()));
         }
         if !NON_SETTING_VARIABLES.contains(&name.as_str()) {
-            self.warnings
-                .push(format!("{variable}: no such setting, ignored"));
+            self.warnings.push(format!("{variable}: no such setting, ignored"));
         }
         Ok(())
     }
@@ -238,10 +212,7 @@ impl Layers {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("config: cannot read {path_text}: {error}"))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            format!(
-                "config: {path_text} is not TOML: {}",
-                error.to_string().trim_end()
-            )
+            format!("config: {path_text} is not TOML: {}", error.to_string().trim_end())
         })?;
         let origin = Origin::File(path.to_owned());
         for (name, value) in &table {
@@ -275,10 +246,8 @@ fn format_flag_value(name: &str, value: &toml::Value) -> Result<String, String> 
         toml::Value::Float(number) => Ok(number.to_string()),
         toml::Value::Boolean(is_on) => Ok(is_on.to_string()),
         toml::Value::Array(items) => {
-            let texts: Result<Vec<String>, String> = items
-                .iter()
-                .map(|item| format_flag_value(name, item))
-                .collect();
+            let texts: Result<Vec<String>, String> =
+                items.iter().map(|item| format_flag_value(name, item)).collect();
             Ok(texts?.join(","))
         }
         _ => Err(format!("{name}: must be a text, a number, true or false")),
@@ -305,19 +274,14 @@ mod tests {
         Sources {
             file: None,
             environment: Vec::new(),
-            flags: flags
-                .iter()
-                .map(|(name, raw)| (*name, (*raw).to_owned()))
-                .collect(),
+            flags: flags.iter().map(|(name, raw)| (*name, (*raw).to_owned())).collect(),
             extended: extended.iter().map(|text| (*text).to_owned()).collect(),
             is_debug: false,
         }
     }
 
     fn find_refusal(flags: &[(&'static str, &str)], extended: &[&str]) -> String {
-        resolve(&new_sources(flags, extended))
-            .err()
-            .expect("must be refused")
+        resolve(&new_sources(flags, extended)).err().expect("must be refused")
     }
 
     #[test]
@@ -328,31 +292,14 @@ mod tests {
         let mut all_sources = new_sources(&[("threads", "8")], &[]);
         all_sources.file = Some(&path);
         all_sources.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
-        assert!(
-            resolve(&all_sources)
-                .err()
-                .unwrap()
-                .contains("backlog: no such setting")
-        );
-        std::fs::write(
-            &path,
-            "threads = 2\nconn_limit = 7\n[extended]\nidle_timeout = 9",
-        )
-        .unwrap();
-        let ResolvedSettings {
-            settings,
-            assigned_settings,
-            ..
-        } = resolve(&all_sources).unwrap();
+        assert!(resolve(&all_sources).err().unwrap().contains("backlog: no such setting"));
+        std::fs::write(&path, "threads = 2\nconn_limit = 7\n[extended]\nidle_timeout = 9").unwrap();
+        let ResolvedSettings { settings, assigned_settings, .. } = resolve(&all_sources).unwrap();
         assert_eq!(settings.threads, 8);
         assert_eq!(settings.connections_max, 7);
         assert_eq!(settings.idle_timeout_s, 9);
         let origin = |name| {
-            &assigned_settings
-                .iter()
-                .find(|assigned| assigned.setting.name == name)
-                .unwrap()
-                .origin
+            &assigned_settings.iter().find(|assigned| assigned.setting.name == name).unwrap().origin
         };
         assert_eq!(*origin("threads"), Origin::Flag);
         assert_eq!(*origin("conn-limit"), Origin::File(path.clone()));
@@ -376,10 +323,7 @@ mod tests {
     #[test]
     fn an_option_without_a_value_shows_the_syntax() {
         let refusal = find_refusal(&[], &["idle_timeout"]);
-        assert!(
-            refusal.contains("needs a value: idle_timeout=SECONDS"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("needs a value: idle_timeout=SECONDS"), "{refusal}");
     }
 
     #[test]
@@ -392,10 +336,7 @@ mod tests {
     #[test]
     fn tls_that_protects_nothing_or_lacks_a_file_is_refused() {
         let refusal = find_refusal(&[], &["ssl_chain_cert=/a"]);
-        assert!(
-            refusal.contains("nothing is encrypted without enable-ssl"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("nothing is encrypted without enable-ssl"), "{refusal}");
         let tls = ("enable-ssl", "true");
         assert!(find_refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
         for (flags, options) in [
@@ -403,10 +344,7 @@ mod tests {
             (vec![tls, ("listen", "mtls:127.0.0.1")], "ssl_chain_cert=/a"),
         ] {
             let warnings = resolve(&new_sources(&flags, &[options])).unwrap().warnings;
-            assert!(
-                warnings[0].ends_with("(-o ssl_ca_cert=FILE)"),
-                "{warnings:?}"
-            );
+            assert!(warnings[0].ends_with("(-o ssl_ca_cert=FILE)"), "{warnings:?}");
         }
         let refusal = find_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
         assert!(refusal.contains("has no TLS"), "{refusal}");
@@ -422,10 +360,7 @@ mod tests {
         all_sources.file = Some(&path);
         std::fs::write(&path, "[server]\nport = 1").unwrap();
         let refusal = resolve(&all_sources).err().unwrap();
-        assert!(
-            refusal.contains("settings belong at the top of the file"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("settings belong at the top of the file"), "{refusal}");
         std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
         let resolved = resolve(&all_sources).unwrap();
         assert_eq!(resolved.settings.port, 11211);

@@ -285,19 +285,16 @@ impl Settings {
             }
             _ => return Ok(()),
         };
-        Err(format!(
-            "protocol (-B): \"{protocol}\" is refused: {reason}"
-        ))
+        Err(format!("protocol (-B): \"{protocol}\" is refused: {reason}"))
     }
 
     /// The protocols served, by the name in `stats settings`: as in memcached, a login restricts them by default.
     pub(crate) fn protocol(&self) -> &'static str {
-        self.binding_protocol
-            .unwrap_or(match (self.auth_file.is_some(), self.sasl) {
-                (true, false) => "ascii",
-                (false, true) => "binary",
-                _ => "auto-negotiate",
-            })
+        self.binding_protocol.unwrap_or(match (self.auth_file.is_some(), self.sasl) {
+            (true, false) => "ascii",
+            (false, true) => "binary",
+            _ => "auto-negotiate",
+        })
     }
 
     /// Whether clients have to log in.
@@ -307,8 +304,7 @@ impl Settings {
 
     /// The largest chunk of the slab classes, given or memcached's default for this item size.
     pub(crate) fn slab_chunk_bytes(&self) -> u64 {
-        self.slab_chunk_bytes_max
-            .unwrap_or((1 << 19).min(self.item_bytes_max))
+        self.slab_chunk_bytes_max.unwrap_or((1 << 19).min(self.item_bytes_max))
     }
 }
 

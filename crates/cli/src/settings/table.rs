@@ -164,11 +164,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         no_effect_reason: None,
         parse_into: |settings, raw| {
             parse_choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
-                settings.binding_protocol = Some(if name == "auto" {
-                    "auto-negotiate"
-                } else {
-                    name
-                });
+                settings.binding_protocol =
+                    Some(if name == "auto" { "auto-negotiate" } else { name });
             })
         },
         show: |settings| settings.protocol().to_owned(),
@@ -307,10 +304,7 @@ pub(crate) static FLAGS: &[Setting] = &[
             _ => Err("must be one printable byte".to_owned()),
         },
         show: |settings| {
-            settings
-                .prefix_delimiter
-                .map(|byte| char::from(byte).to_string())
-                .unwrap_or_default()
+            settings.prefix_delimiter.map(|byte| char::from(byte).to_string()).unwrap_or_default()
         },
     },
     Setting {

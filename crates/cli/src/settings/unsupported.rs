@@ -20,19 +20,9 @@ const PROXY_REASON: &str = "the built-in proxy of memcached is not supported; le
 const EXTSTORE_REASON: &str = "items are kept in memory only";
 
 static UNSUPPORTED_FLAGS: &[UnsupportedFlag] = &[
-    new_flag(
-        'N',
-        "napi-ids",
-        true,
-        "connections are not spread over threads by network queue",
-    ),
+    new_flag('N', "napi-ids", true, "connections are not spread over threads by network queue"),
     new_flag('E', "engine", true, "there are no storage engines to load"),
-    new_flag(
-        'q',
-        "detail-disable",
-        false,
-        "memcached no longer has it either",
-    ),
+    new_flag('q', "detail-disable", false, "memcached no longer has it either"),
     new_flag('i', "license", false, "the licence is in the file LICENSE"),
 ];
 
@@ -42,21 +32,13 @@ const fn new_flag(
     takes_value: bool,
     reason: &'static str,
 ) -> UnsupportedFlag {
-    UnsupportedFlag {
-        letter,
-        name,
-        takes_value,
-        reason,
-    }
+    UnsupportedFlag { letter, name, takes_value, reason }
 }
 
 /// Adds the flags to a command, hidden in its help.
 pub(super) fn add_unsupported_flags(command: Command) -> Command {
     UNSUPPORTED_FLAGS.iter().fold(command, |command, flag| {
-        let argument = Arg::new(flag.name)
-            .short(flag.letter)
-            .long(flag.name)
-            .hide(true);
+        let argument = Arg::new(flag.name).short(flag.letter).long(flag.name).hide(true);
         command.arg(if flag.takes_value {
             argument.action(ArgAction::Append).num_args(0..=1)
         } else {
@@ -71,15 +53,8 @@ pub(super) fn find_flag_refusal(matches: &ArgMatches) -> Option<String> {
         matches.value_source(flag.name) == Some(clap::parser::ValueSource::CommandLine)
     };
     let flag = UNSUPPORTED_FLAGS.iter().find(is_given)?;
-    let UnsupportedFlag {
-        letter,
-        name,
-        reason,
-        ..
-    } = flag;
-    Some(format!(
-        "memcached's -{letter} (--{name}): {reason} ({DIFFERENCES_PAGE})"
-    ))
+    let UnsupportedFlag { letter, name, reason, .. } = flag;
+    Some(format!("memcached's -{letter} (--{name}): {reason} ({DIFFERENCES_PAGE})"))
 }
 
 /// The reason why an option of memcached for `-o` is refused, if it is one of those without a counterpart.

@@ -12,22 +12,14 @@ use glasscache_server::IpNet;
 pub(super) fn parse_whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String> {
     let describe_bound = || format!("must be a whole number from {min} to {max}");
     let number: i64 = raw.trim().parse().map_err(|_| describe_bound())?;
-    if (min..=max).contains(&number) {
-        Ok(number)
-    } else {
-        Err(describe_bound())
-    }
+    if (min..=max).contains(&number) { Ok(number) } else { Err(describe_bound()) }
 }
 
 /// A number above `exclusive_min` and at most `max`.
 pub(super) fn parse_number(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, String> {
     let describe_bound = || format!("must be a number above {exclusive_min} and at most {max}");
     let number: f64 = raw.trim().parse().map_err(|_| describe_bound())?;
-    if number > exclusive_min && number <= max {
-        Ok(number)
-    } else {
-        Err(describe_bound())
-    }
+    if number > exclusive_min && number <= max { Ok(number) } else { Err(describe_bound()) }
 }
 
 /// A size with an optional suffix k, m, g or t; a bare number counts in `unit` bytes.
@@ -49,11 +41,7 @@ pub(super) fn parse_size(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64
     };
     let number: u64 = digits.parse().map_err(|_| describe_bound())?;
     let bytes = number.checked_mul(scale).ok_or_else(describe_bound)?;
-    if (min..=max).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err(describe_bound())
-    }
+    if (min..=max).contains(&bytes) { Ok(bytes) } else { Err(describe_bound()) }
 }
 
 /// A path; none if the text is empty.
@@ -68,16 +56,12 @@ pub(super) fn parse_required_path(raw: &str) -> Result<PathBuf, String> {
 
 /// The text of a path; empty if there is none.
 pub(super) fn format_path(path: Option<&Path>) -> String {
-    path.map(|path| path.display().to_string())
-        .unwrap_or_default()
+    path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
 /// Networks, separated by commas: addresses with or without a prefix length.
 pub(super) fn parse_networks(raw: &str) -> Result<Vec<IpNet>, String> {
-    let parts = raw
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty());
+    let parts = raw.split(',').map(str::trim).filter(|part| !part.is_empty());
     let parse_network = |part: &str| match part.parse::<IpAddr>() {
         Ok(address) => Ok(IpNet::from(address)),
         Err(_) => part
@@ -111,19 +95,12 @@ pub(super) fn parse_switch(raw: &str) -> Result<bool, String> {
 /// One of `choices`, as written there.
 pub(super) fn parse_choice(raw: &str, choices: &[&'static str]) -> Result<&'static str, String> {
     let matching = choices.iter().find(|choice| **choice == raw.trim());
-    matching
-        .copied()
-        .ok_or_else(|| format!("must be one of {}", choices.join(", ")))
+    matching.copied().ok_or_else(|| format!("must be one of {}", choices.join(", ")))
 }
 
 /// Renders a number of bytes with the largest suffix that divides it.
 pub(super) fn format_size(bytes: u64) -> String {
-    for (scale, suffix) in [
-        (1 << 40, "t"),
-        (1 << 30, "g"),
-        (1 << 20, "m"),
-        (1 << 10, "k"),
-    ] {
+    for (scale, suffix) in [(1 << 40, "t"), (1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")] {
         if bytes >= scale && bytes.is_multiple_of(scale) {
             return format!("{}{suffix}", bytes / scale);
         }
@@ -141,11 +118,7 @@ mod tests {
         assert_eq!(parse_size("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
         assert_eq!(parse_size("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
         assert_eq!(format_size(16 << 40), "16t");
-        assert!(
-            parse_size("1000", 1, 1024, 1 << 30)
-                .unwrap_err()
-                .contains("from 1k to 1g")
-        );
+        assert!(parse_size("1000", 1, 1024, 1 << 30).unwrap_err().contains("from 1k to 1g"));
         assert!(parse_size("99999999999999999999g", 1, 0, u64::MAX).is_err());
         assert!(parse_size("m", 1, 0, u64::MAX).is_err());
     }
@@ -153,11 +126,7 @@ mod tests {
     #[test]
     fn numbers_outside_their_bounds_name_them() {
         assert_eq!(parse_whole_number("-1", -1, 65535), Ok(-1));
-        assert!(
-            parse_whole_number("0", 1, 64)
-                .unwrap_err()
-                .contains("from 1 to 64")
-        );
+        assert!(parse_whole_number("0", 1, 64).unwrap_err().contains("from 1 to 64"));
         assert!(parse_whole_number("4x", 1, 64).is_err());
         assert!(parse_number("1", 1.0, 10.0).is_err());
         assert!(parse_number("nan", 1.0, 10.0).is_err());
@@ -173,14 +142,7 @@ mod tests {
         let expected: Vec<String> =
             vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
         assert_eq!(parse_to_texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
-        for invalid_text in [
-            "",
-            ",",
-            "10.0.0.0/33",
-            "proxy.example",
-            "10.0.0",
-            "10.0.0.5:80",
-        ] {
+        for invalid_text in ["", ",", "10.0.0.0/33", "proxy.example", "10.0.0", "10.0.0.5:80"] {
             assert!(parse_networks(invalid_text).is_err(), "{invalid_text}");
         }
     }

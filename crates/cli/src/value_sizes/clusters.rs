@@ -26,12 +26,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(u32, u64)>, Failure> {
 
 fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
     let mut lines = text.lines();
-    let header: Vec<&str> = lines
-        .next()
-        .unwrap_or("")
-        .split(',')
-        .map(str::trim)
-        .collect();
+    let header: Vec<&str> = lines.next().unwrap_or("").split(',').map(str::trim).collect();
     let find_column_index = |wanted: &str| header.iter().position(|title| *title == wanted);
     let size_index = find_column_index(SIZE_COLUMN).ok_or_else(|| {
         TraceError::file(
@@ -49,17 +44,11 @@ fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
         };
         let weight = rate_index.map_or(Some(1.0), read_number);
         if let (Some(mean_bytes), Some(weight)) = (read_number(size_index), weight) {
-            counts.push((
-                mean_bytes.round() as u32,
-                (weight * COUNTS_PER_KQPS).ceil() as u64,
-            ));
+            counts.push((mean_bytes.round() as u32, (weight * COUNTS_PER_KQPS).ceil() as u64));
         }
     }
     if counts.is_empty() {
-        return Err(TraceError::file(
-            name,
-            format!("no row has a number in {SIZE_COLUMN}"),
-        ));
+        return Err(TraceError::file(name, format!("no row has a number in {SIZE_COLUMN}")));
     }
     Ok(counts)
 }
@@ -72,10 +61,7 @@ mod tests {
     fn rows_count_by_their_request_rate_and_rows_without_figures_are_left_out() {
         let table = "cluster,value_size_mean,request_rate_kqps\n1,267,11.4\n2,,3\n3,2439,0.5\n";
         assert_eq!(parse("t.csv", table).unwrap(), [(267, 11_400), (2439, 500)]);
-        assert_eq!(
-            parse("t.csv", "value_size_mean\n10\n20\n").unwrap(),
-            [(10, 1000), (20, 1000)]
-        );
+        assert_eq!(parse("t.csv", "value_size_mean\n10\n20\n").unwrap(), [(10, 1000), (20, 1000)]);
     }
 
     #[test]

@@ -43,21 +43,14 @@ fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     }
     file.rewind()?;
     let start_text = String::from_utf8_lossy(&start[..filled_bytes]);
-    let header = start_text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .replace(' ', "");
+    let header = start_text.lines().next().unwrap_or_default().replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")
 }
 
 fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
     let mut counts = Vec::new();
-    for (row_index, line) in text
-        .lines()
-        .skip(1)
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
+    for (row_index, line) in
+        text.lines().skip(1).enumerate().filter(|(_, line)| !line.trim().is_empty())
     {
         let row_number = row_index as u64 + 1;
         let (size, count) = line.split_once(',').ok_or_else(|| {
@@ -68,10 +61,7 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
             parse_number(name, row_number, "count", count)?,
         ));
     }
-    Ok(Histogram {
-        counts,
-        is_item_bytes: text.trim_start().starts_with("item_bytes"),
-    })
+    Ok(Histogram { counts, is_item_bytes: text.trim_start().starts_with("item_bytes") })
 }
 
 fn parse_number<T: std::str::FromStr>(
@@ -87,8 +77,5 @@ fn parse_number<T: std::str::FromStr>(
             format!("expected a whole number, found \"{}\"", text.trim()),
         )
     };
-    text.trim()
-        .parse()
-        .map_err(not_a_number)
-        .map_err(|error| error.in_column(column))
+    text.trim().parse().map_err(not_a_number).map_err(|error| error.in_column(column))
 }

@@ -63,11 +63,8 @@ impl SizeSource {
             }
             SizeSource::Clusters(path) => (clusters::read(path)?, false),
         };
-        let overhead_bytes = if is_item_bytes {
-            head_bytes(KEY_BYTES as u32, false) + 2
-        } else {
-            0
-        };
+        let overhead_bytes =
+            if is_item_bytes { head_bytes(KEY_BYTES as u32, false) + 2 } else { 0 };
         let value_counts: Vec<(u32, u64)> = counts
             .into_iter()
             .map(|(bytes, count)| (bytes.saturating_sub(overhead_bytes), count))
@@ -80,34 +77,23 @@ impl SizeSource {
 fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
     let total_count: u64 = counts.iter().map(|(_, count)| count).sum();
     if total_count == 0 {
-        return Err(Failure::new(
-            Exit::BadData,
-            "the sizes have no counts (--size)",
-        ));
+        return Err(Failure::new(Exit::BadData, "the sizes have no counts (--size)"));
     }
     let is_long = |bytes: u32| bytes > VALUE_BYTES_MAX;
-    let long_count: u64 = counts
-        .iter()
-        .filter(|(bytes, _)| is_long(*bytes))
-        .map(|(_, count)| count)
-        .sum();
+    let long_count: u64 =
+        counts.iter().filter(|(bytes, _)| is_long(*bytes)).map(|(_, count)| count).sum();
     if long_count > 0 {
         let percent = 100.0 * long_count as f64 / total_count as f64;
         eprintln!(
             "note: {percent:.2} % of the sizes are above {VALUE_BYTES_MAX} bytes and are cut to that"
         );
     }
-    let cut_counts = counts
-        .iter()
-        .map(|&(bytes, count)| (bytes.min(VALUE_BYTES_MAX), count));
+    let cut_counts = counts.iter().map(|&(bytes, count)| (bytes.min(VALUE_BYTES_MAX), count));
     Ok(Size::from_counts(&cut_counts.collect::<Vec<_>>()))
 }
 
 fn not_a_histogram_failure(path: &Path) -> Failure {
-    let message = format!(
-        "{}: the header is not that of a histogram of sizes",
-        path.display()
-    );
+    let message = format!("{}: the header is not that of a histogram of sizes", path.display());
     Failure::new(Exit::BadData, message)
         .with_hint("the first line is `size,count` or `item_bytes,count`")
 }

@@ -44,10 +44,7 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
             }
             _ => error.to_string(),
         };
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot query the server at {address}: {reason}"),
-        )
+        Failure::new(Exit::Unreachable, format!("cannot query the server at {address}: {reason}"))
     };
     let mut server = connect(address).map_err(to_unreachable_failure)?;
     let mut read_section = |section: &str| {
@@ -72,9 +69,8 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     let is_glasscache = !glasscache_stats.is_empty();
     let config = parse_slab_config(&settings);
     let mut notes = Vec::new();
-    let parsed_sizes = sizes
-        .iter()
-        .filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
+    let parsed_sizes =
+        sizes.iter().filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
     let mut counts: Vec<(u32, u64)> = parsed_sizes.collect();
     if counts.is_empty() {
         counts = count_items_by_class(&config, &slabs, &items);
@@ -95,12 +91,7 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         let message = format!("the server at {address} holds no items, so it has no sizes");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(ServerSizes {
-        counts,
-        config,
-        is_glasscache,
-        notes,
-    })
+    Ok(ServerSizes { counts, config, is_glasscache, notes })
 }
 
 fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
@@ -117,9 +108,7 @@ fn request_stats(
     server: &mut BufReader<TcpStream>,
     section: &str,
 ) -> std::io::Result<Result<Stats, String>> {
-    server
-        .get_mut()
-        .write_all(format!("stats {section}\r\n").as_bytes())?;
+    server.get_mut().write_all(format!("stats {section}\r\n").as_bytes())?;
     let mut stats = Stats::new();
     while stats.len() <= STATS_ROWS_MAX {
         let mut line = Vec::new();
@@ -134,14 +123,8 @@ fn request_stats(
             continue;
         }
         // An error is the reply of a server that does not know these statistics.
-        let is_end = ["END", "ERROR", "CLIENT_ERROR"]
-            .iter()
-            .any(|start| line.starts_with(start));
-        return Ok(if is_end {
-            Ok(stats)
-        } else {
-            Err(line.to_owned())
-        });
+        let is_end = ["END", "ERROR", "CLIENT_ERROR"].iter().any(|start| line.starts_with(start));
+        return Ok(if is_end { Ok(stats) } else { Err(line.to_owned()) });
     }
     Err(std::io::Error::other(format!(
         "its reply to `stats {section}` has more than {STATS_ROWS_MAX} rows"
@@ -150,10 +133,7 @@ fn request_stats(
 
 fn parse_slab_config(settings: &Stats) -> SlabConfig {
     fn parse_setting<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
-        settings
-            .get(name)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(default)
+        settings.get(name).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
     let default = SlabConfig::default();
     SlabConfig {

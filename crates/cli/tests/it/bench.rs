@@ -12,16 +12,7 @@ fn run_bench(arguments: &[&str]) -> Output {
     glasscache()
         .arg("bench")
         .args(arguments)
-        .args([
-            "--for",
-            "300ms",
-            "--warm-up",
-            "100ms",
-            "--keys",
-            "500",
-            "--connections",
-            "4",
-        ])
+        .args(["--for", "300ms", "--warm-up", "100ms", "--keys", "500", "--connections", "4"])
         .output()
         .unwrap()
 }
@@ -39,13 +30,8 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let mut unix_server_command = glasscache();
-    unix_server_command
-        .args(["serve", "-u", "root", "-s"])
-        .arg(&socket);
-    let mut unix_server = unix_server_command
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    unix_server_command.args(["serve", "-u", "root", "-s"]).arg(&socket);
+    let mut unix_server = unix_server_command.stderr(std::process::Stdio::null()).spawn().unwrap();
     while !socket.exists() {
         std::thread::yield_now();
     }
@@ -65,12 +51,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
             option,
             "--json",
         ]);
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         let result = parse_result(&output);
         assert_eq!(result["wrong_values"], 0, "{target} {option}");
         assert!(result["requests_per_second"].as_f64() > Some(0.0));
@@ -83,10 +64,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     unix_server.kill().unwrap();
     unix_server.wait().unwrap();
     // The keys of the test are gone.
-    let keys = glasscache()
-        .args(["keys", "-s", &address])
-        .output()
-        .unwrap();
+    let keys = glasscache().args(["keys", "-s", &address]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&keys.stdout), "");
 }
 
@@ -104,13 +82,7 @@ fn assert_binary_load_is_correct(server: &Server) {
     ] {
         let protocol_arguments = ["--protocol", "binary", "--json"];
         let output = run_bench(
-            &[
-                &[address.as_str()],
-                &mix_arguments[..],
-                arguments,
-                &protocol_arguments,
-            ]
-            .concat(),
+            &[&[address.as_str()], &mix_arguments[..], arguments, &protocol_arguments].concat(),
         );
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
@@ -159,9 +131,8 @@ fn a_server_without_binary_is_named_as_such() {
 fn two_targets_have_a_ratio_with_its_interval() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let result = parse_result(&run_bench(&[
-        &address, "--vs", &address, "--rate", "2000", "--json",
-    ]));
+    let result =
+        parse_result(&run_bench(&[&address, "--vs", &address, "--rate", "2000", "--json"]));
     for percentile in ["50", "99"] {
         let ratio = &result["ratio"][percentile];
         assert!(ratio["low"].as_f64() <= ratio["value"].as_f64(), "{ratio}");
@@ -175,11 +146,7 @@ fn two_targets_have_a_ratio_with_its_interval() {
 fn a_search_reports_what_it_tried_on_an_embedded_server() {
     let output = run_bench(&["--search", "p50<1s", "--json"]);
     let result = parse_result(&output);
-    assert!(
-        result["tried"]
-            .as_array()
-            .is_some_and(|tried| !tried.is_empty())
-    );
+    assert!(result["tried"].as_array().is_some_and(|tried| !tried.is_empty()));
     assert_eq!(result["objective"]["latency_us"], 1e6);
 }
 
@@ -194,10 +161,7 @@ fn wrong_values_are_a_finding() {
                 let mut reader = BufReader::new(accepted.try_clone().unwrap());
                 let mut writer = accepted;
                 let mut line = Vec::new();
-                while reader
-                    .read_until(b'\n', &mut line)
-                    .is_ok_and(|read_bytes| read_bytes > 0)
-                {
+                while reader.read_until(b'\n', &mut line).is_ok_and(|read_bytes| read_bytes > 0) {
                     let words: Vec<String> = String::from_utf8_lossy(&line)
                         .split_whitespace()
                         .map(str::to_owned)
@@ -225,12 +189,7 @@ fn wrong_values_are_a_finding() {
         }
     });
     let output = run_bench(&[&address, "--json"]);
-    assert_eq!(
-        output.status.code(),
-        Some(1),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let result = parse_result(&output);
     assert!(result["wrong_values"].as_u64() > Some(0));
     assert!(result["server_cpu_us"].is_null());
@@ -241,15 +200,7 @@ fn a_read_test_whose_gets_mostly_miss_warns() {
     let server = Server::start(&["-m", "4"]);
     let address = format!("127.0.0.1:{}", server.port());
     let output = glasscache()
-        .args([
-            "bench",
-            &address,
-            "--for",
-            "300ms",
-            "--warm-up",
-            "50ms",
-            "--json",
-        ])
+        .args(["bench", &address, "--for", "300ms", "--warm-up", "50ms", "--json"])
         .args(["--keys", "20000", "--size", "1000", "--connections", "2"])
         .output()
         .unwrap();
@@ -270,11 +221,8 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files(
     for is_compared in [false, true] {
         let server = Server::start(&[]);
         let address = format!("127.0.0.1:{}", server.port());
-        let targets: &[&str] = if is_compared {
-            &[&first_address, "--vs", &address]
-        } else {
-            &[&address]
-        };
+        let targets: &[&str] =
+            if is_compared { &[&first_address, "--vs", &address] } else { &[&address] };
         let bench = glasscache()
             .arg("bench")
             .args(targets)
@@ -303,35 +251,13 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files(
 #[test]
 fn settings_without_effect_are_refused() {
     let run_to_exit_code = |arguments: &[&str]| {
-        glasscache()
-            .arg("bench")
-            .args(arguments)
-            .output()
-            .unwrap()
-            .status
-            .code()
+        glasscache().arg("bench").args(arguments).output().unwrap().status.code()
     };
-    assert_eq!(
-        run_to_exit_code(&["--depth", "4"]),
-        Some(2),
-        "no load test is asked for"
-    );
-    assert_eq!(
-        run_to_exit_code(&["127.0.0.1:1", "--rate", "5", "--closed"]),
-        Some(2)
-    );
-    assert_eq!(
-        run_to_exit_code(&["127.0.0.1:1", "--scenario", "get-50"]),
-        Some(2)
-    );
-    assert_eq!(
-        run_to_exit_code(&["--rate", "5", "--scenario", "get-50"]),
-        Some(2)
-    );
+    assert_eq!(run_to_exit_code(&["--depth", "4"]), Some(2), "no load test is asked for");
+    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--rate", "5", "--closed"]), Some(2));
+    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--scenario", "get-50"]), Some(2));
+    assert_eq!(run_to_exit_code(&["--rate", "5", "--scenario", "get-50"]), Some(2));
     assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--ttl", "5"]), Some(2));
-    assert_eq!(
-        run_to_exit_code(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),
-        Some(2)
-    );
+    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]), Some(2));
     assert_eq!(run_to_exit_code(&["127.0.0.1:1"]), Some(3));
 }

@@ -25,10 +25,7 @@ fn send_signal(pid: &str, signal: &str) {
 
 /// The pid that a server reports.
 fn request_pid(address: &str) -> String {
-    let output = glasscache()
-        .args(["stats", "-s", address, "--all", "--json"])
-        .output()
-        .unwrap();
+    let output = glasscache().args(["stats", "-s", address, "--all", "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = &document["result"][0]["rows"];
     rows["pid"].to_string()
@@ -66,10 +63,7 @@ fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_tim
     // A tenth of a second holds more than one in a thousand of the requests; the last of them waited least.
     let share_of_pause = PAUSE.as_secs_f64() / seconds as f64;
     let waited_us = PAUSE.as_micros() as f64 * (1.0 - 0.001 / share_of_pause);
-    assert!(
-        intended_us >= 0.8 * waited_us,
-        "{intended_us} of {waited_us}: {result}"
-    );
+    assert!(intended_us >= 0.8 * waited_us, "{intended_us} of {waited_us}: {result}");
     assert!(sent_us < intended_us, "{sent_us} {intended_us}");
     let longest_us = result["series"]
         .as_array()

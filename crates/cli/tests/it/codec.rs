@@ -10,12 +10,7 @@ use crate::server::{Server, glasscache};
 
 fn run_codec(arguments: &[&str]) -> Output {
     // Rust alone: what Python adds is tested with the package (python/tests/test_lab.py).
-    glasscache()
-        .arg("codec")
-        .args(arguments)
-        .env("PATH", "")
-        .output()
-        .unwrap()
+    glasscache().arg("codec").args(arguments).env("PATH", "").output().unwrap()
 }
 
 fn parse_result(output: &Output) -> Value {
@@ -42,17 +37,10 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
     let path = write_values(folder.path());
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let result = parse_result(&run_codec(&[
-        path.to_str().unwrap(),
-        "--server",
-        &address,
-        "--json",
-    ]));
+    let result =
+        parse_result(&run_codec(&[path.to_str().unwrap(), "--server", &address, "--json"]));
     let rows = result["rows"].as_array().unwrap();
-    let names: Vec<&str> = rows
-        .iter()
-        .map(|row| row["codec"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = rows.iter().map(|row| row["codec"].as_str().unwrap()).collect();
     assert_eq!(names, ["none", "zlib", "quicklz", "zstd", "lz4"]);
     for row in rows {
         let (bytes, server_bytes) = (row["bytes"].as_u64(), row["server_bytes"].as_u64());
@@ -64,14 +52,8 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
     }
     assert_eq!(rows[0]["bytes"], result["bytes"]);
     assert!(rows[1]["ratio"].as_f64().unwrap() < 0.2);
-    let remaining_keys = glasscache()
-        .args(["keys", "-s", &address])
-        .output()
-        .unwrap();
-    assert!(
-        remaining_keys.stdout.is_empty(),
-        "every key is removed again"
-    );
+    let remaining_keys = glasscache().args(["keys", "-s", &address]).output().unwrap();
+    assert!(remaining_keys.stdout.is_empty(), "every key is removed again");
 }
 
 #[test]
@@ -82,25 +64,16 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
     let slow_result = parse_result(&run_codec(&[path, "--network", "1mbit", "--json"]));
     let recommended = &slow_result["recommended"];
     assert_ne!(recommended["arguments"]["compress"], Value::Null);
-    assert!(
-        recommended["codec"]
-            .as_str()
-            .unwrap()
-            .starts_with("Codec(compress=\"")
-    );
+    assert!(recommended["codec"].as_str().unwrap().starts_with("Codec(compress=\""));
     assert!(
         recommended["bytes"].as_u64().unwrap() * 4
             < slow_result["before"]["bytes"].as_u64().unwrap()
     );
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
-    let times: Vec<f64> = candidates
-        .map(|row| row["call_us"].as_f64().unwrap())
-        .collect();
+    let times: Vec<f64> = candidates.map(|row| row["call_us"].as_f64().unwrap()).collect();
     assert!(times.is_sorted(), "best first");
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
-    let names: Vec<&str> = candidates
-        .map(|row| row["codec"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = candidates.map(|row| row["codec"].as_str().unwrap()).collect();
     assert!(names.contains(&"zstd 3 with dictionary"), "{names:?}");
     assert_eq!(slow_result["wrong_values"], 0);
 }
@@ -112,21 +85,14 @@ fn values_of_a_server_are_grouped_by_key_prefix() {
     for index in 0..20 {
         for prefix in ["user", "page"] {
             let (key, value) = (format!("{prefix}:{index}"), "abc".repeat(300));
-            let set = glasscache()
-                .args(["set", &key, &value, "-s", &address])
-                .output();
+            let set = glasscache().args(["set", &key, &value, "-s", &address]).output();
             assert!(set.unwrap().status.success());
         }
     }
-    let result = parse_result(&run_codec(&[
-        "--from", &address, "--values", "30", "--json",
-    ]));
+    let result = parse_result(&run_codec(&["--from", &address, "--values", "30", "--json"]));
     assert_eq!(result["values"], 30);
     let prefixes = result["by_prefix"].as_array().unwrap();
-    let names: Vec<&str> = prefixes
-        .iter()
-        .map(|row| row["prefix"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = prefixes.iter().map(|row| row["prefix"].as_str().unwrap()).collect();
     assert_eq!(prefixes.len(), 2, "{names:?}");
     assert!(names.contains(&"user:") && names.contains(&"page:"));
 }
@@ -136,31 +102,15 @@ fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let page_path = folder.path().join("codec.html");
-    let output = run_codec(&[
-        path.to_str().unwrap(),
-        "--html",
-        page_path.to_str().unwrap(),
-    ]);
+    let output = run_codec(&[path.to_str().unwrap(), "--html", page_path.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("Codec("), "{text}");
-    for expected_part in [
-        "A call costs, in us:",
-        "quicklz",
-        "--all prints",
-        "Rust client",
-    ] {
+    for expected_part in ["A call costs, in us:", "quicklz", "--all prints", "Rust client"] {
         assert!(text.contains(expected_part), "{expected_part} in {text}");
     }
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
-    assert!(
-        std::fs::read_to_string(page_path)
-            .unwrap()
-            .ends_with("</html>\n")
-    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(std::fs::read_to_string(page_path).unwrap().ends_with("</html>\n"));
 }
 
 #[test]
@@ -170,11 +120,7 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
     std::fs::write(&path, "{\"a\": 1}\n{\"a\": [1, 2").unwrap();
     let page_path = folder.path().join("old.html");
     std::fs::write(&page_path, "old").unwrap();
-    let output = run_codec(&[
-        path.to_str().unwrap(),
-        "--html",
-        page_path.to_str().unwrap(),
-    ]);
+    let output = run_codec(&[path.to_str().unwrap(), "--html", page_path.to_str().unwrap()]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
     assert!(
@@ -194,10 +140,7 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
         let output = run_codec(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(expected_code), "{message}");
-        assert!(
-            message.contains(expected_part),
-            "{expected_part} in {message}"
-        );
+        assert!(message.contains(expected_part), "{expected_part} in {message}");
     }
 }
 
@@ -206,10 +149,7 @@ fn an_unreachable_server_gets_a_hint_about_the_option_that_names_it() {
     let output = run_codec(&["--from", "127.0.0.1:1"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{message}");
-    assert!(
-        message.contains("hint: --from names the server"),
-        "{message}"
-    );
+    assert!(message.contains("hint: --from names the server"), "{message}");
     assert!(!message.contains("--server"), "{message}");
 }
 

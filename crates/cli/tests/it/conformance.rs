@@ -79,10 +79,8 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
             }
         }
     }
-    let server_name = oracle.map_or_else(
-        || "glasscache".to_owned(),
-        |path| path.to_string_lossy().into_owned(),
-    );
+    let server_name =
+        oracle.map_or_else(|| "glasscache".to_owned(), |path| path.to_string_lossy().into_owned());
     eprintln!(
         "{server_name} {peer_version:?} {folder}: {passed} cases pass, {} fail, {skipped} skipped",
         failures.len()
@@ -106,12 +104,9 @@ fn every_case_gets_the_expected_replies() {
 fn list_case_files(folder: &Path, files_min: usize) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let folder = root.join(folder);
-    let entries = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = entries
-        .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
-        .collect();
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|ext| ext == "toml")).collect();
     files.sort();
     assert!(files.len() >= files_min, "the cases are missing");
     files
@@ -124,10 +119,7 @@ fn format_file_stem(path: &Path) -> String {
 /// The numbers of a version text such as `VERSION 1.6.45-x`.
 pub(crate) fn parse_version(text: &str) -> Vec<u32> {
     let text = text.trim_start_matches("VERSION ");
-    text.split(|c: char| !c.is_ascii_digit())
-        .take(3)
-        .filter_map(|part| part.parse().ok())
-        .collect()
+    text.split(|c: char| !c.is_ascii_digit()).take(3).filter_map(|part| part.parse().ok()).collect()
 }
 
 fn run_case(
@@ -233,10 +225,7 @@ fn match_reply(
         let is_digit = |byte: &&u8| byte.is_ascii_digit();
         let digit_count = reply.iter().take_while(is_digit).count();
         let length = match (token, token.split_once("..")) {
-            ("word", _) => reply
-                .iter()
-                .take_while(|byte| !byte.is_ascii_whitespace())
-                .count(),
+            ("word", _) => reply.iter().take_while(|byte| !byte.is_ascii_whitespace()).count(),
             (_, Some((low, high))) => {
                 let number: u64 = std::str::from_utf8(&reply[..digit_count])
                     .unwrap()
@@ -255,20 +244,12 @@ fn match_reply(
         }
         let text = String::from_utf8_lossy(&reply[..length]).into_owned();
         if tail.starts_with('{') {
-            let known = captured
-                .entry(token.to_owned())
-                .or_insert_with(|| text.clone());
+            let known = captured.entry(token.to_owned()).or_insert_with(|| text.clone());
             if *known != text {
-                return Err(format!(
-                    "{text} is not {known}, which was {{{token}}} before"
-                ));
+                return Err(format!("{text} is not {known}, which was {{{token}}} before"));
             }
         }
         reply = &reply[length..];
     }
-    if reply.is_empty() {
-        Ok(())
-    } else {
-        Err("more came than was expected".to_owned())
-    }
+    if reply.is_empty() { Ok(()) } else { Err("more came than was expected".to_owned()) }
 }

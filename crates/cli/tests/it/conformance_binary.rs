@@ -92,11 +92,8 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
     receive_packet(&mut connection);
     for (step_index, step) in case.steps.iter().enumerate() {
         let is_closing = case.closes && step_index + 1 == case.steps.len();
-        let mut request: Vec<u8> = step
-            .send
-            .iter()
-            .flat_map(|packet| packet.to_bytes(&uniques))
-            .collect();
+        let mut request: Vec<u8> =
+            step.send.iter().flat_map(|packet| packet.to_bytes(&uniques)).collect();
         if !is_closing {
             let mut fence = Packet::of_opcode("noop");
             fence.opaque = FENCE_OPAQUE;
@@ -105,14 +102,12 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
         connection.send(&request);
         for expected in &step.receive {
             let received = receive_packet(&mut connection);
-            expected
-                .match_response(&received, &mut uniques)
-                .map_err(|difference| {
-                    format!(
-                        "  step {step_index}, {}: {difference}\n  received {received:?}",
-                        expected.op
-                    )
-                })?;
+            expected.match_response(&received, &mut uniques).map_err(|difference| {
+                format!(
+                    "  step {step_index}, {}: {difference}\n  received {received:?}",
+                    expected.op
+                )
+            })?;
         }
         if is_closing {
             return if connection.is_closed() {
@@ -123,9 +118,7 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
         }
         let fence_response = receive_packet(&mut connection);
         if fence_response.opaque != FENCE_OPAQUE {
-            return Err(format!(
-                "  step {step_index}: an additional response {fence_response:?}"
-            ));
+            return Err(format!("  step {step_index}: an additional response {fence_response:?}"));
         }
     }
     Ok(())
@@ -134,9 +127,7 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
 fn receive_packet(connection: &mut TestConnection) -> ReceivedPacket {
     let header = connection.read_exactly(HEADER_BYTES);
     let read_number = |range: std::ops::Range<usize>| {
-        header[range]
-            .iter()
-            .fold(0u64, |number, byte| (number << 8) | u64::from(*byte))
+        header[range].iter().fold(0u64, |number, byte| (number << 8) | u64::from(*byte))
     };
     assert_eq!(header[0], 0x81, "not a response: {header:?}");
     let body = connection.read_exactly(read_number(8..12) as usize);
@@ -222,11 +213,7 @@ impl Packet {
             key: to_bytes_of_text(&self.key),
             value: self.value(),
         };
-        if expected == *received {
-            Ok(())
-        } else {
-            Err(format!("expected {expected:?}"))
-        }
+        if expected == *received { Ok(()) } else { Err(format!("expected {expected:?}")) }
     }
 }
 

@@ -31,9 +31,7 @@ fn run(server: &Server, case: &Case<(String, String)>) -> Result<(), String> {
         let reply = connection.read_exactly(expected.len());
         if reply != expected.as_bytes() {
             let reply_text = String::from_utf8_lossy(&reply).into_owned();
-            return Err(format!(
-                "{send:?} got {reply_text:?} instead of {expected:?}"
-            ));
+            return Err(format!("{send:?} got {reply_text:?} instead of {expected:?}"));
         }
     }
     // Unread input makes the close a reset.

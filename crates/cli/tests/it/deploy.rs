@@ -6,9 +6,7 @@ use std::process::Command;
 use crate::server::glasscache;
 
 fn find_deploy_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../deploy")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
 fn read_deploy_file(name: &str) -> String {
@@ -17,11 +15,7 @@ fn read_deploy_file(name: &str) -> String {
 
 /// Asserts that a server would accept these arguments.
 fn assert_settings_are_accepted(arguments: &[&str]) {
-    let output = glasscache()
-        .args(["config", "check"])
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = glasscache().args(["config", "check"]).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {text}");
 }
@@ -29,15 +23,10 @@ fn assert_settings_are_accepted(arguments: &[&str]) {
 #[test]
 fn accepts_the_settings_of_the_systemd_unit() {
     let unit = read_deploy_file("glasscache.service");
-    let unit_command = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="))
-        .unwrap();
+    let unit_command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let settings_file = find_deploy_file("glasscache.toml");
-    let command_line = unit_command.replace(
-        "/etc/glasscache/glasscache.toml",
-        settings_file.to_str().unwrap(),
-    );
+    let command_line =
+        unit_command.replace("/etc/glasscache/glasscache.toml", settings_file.to_str().unwrap());
     let arguments: Vec<&str> = command_line.split(' ').collect();
     assert_eq!(arguments[1], "serve");
     assert_settings_are_accepted(&arguments[2..]);
@@ -47,36 +36,21 @@ fn accepts_the_settings_of_the_systemd_unit() {
 fn accepts_the_containers_arguments_which_do_not_use_root() {
     let containerfile = read_deploy_file("Containerfile");
     let parse_line_after = |start: &str| -> Vec<String> {
-        let line = containerfile
-            .lines()
-            .find_map(|line| line.trim_start().strip_prefix(start));
+        let line = containerfile.lines().find_map(|line| line.trim_start().strip_prefix(start));
         serde_json::from_str(line.unwrap()).unwrap()
     };
     let after_entrypoint = containerfile.rsplit_once("ENTRYPOINT").unwrap().1;
-    let command_json = after_entrypoint
-        .lines()
-        .find_map(|line| line.strip_prefix("CMD "))
-        .unwrap();
+    let command_json = after_entrypoint.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
     let command: Vec<String> = serde_json::from_str(command_json).unwrap();
     assert_eq!(command[0], "serve");
-    assert_settings_are_accepted(
-        &command
-            .iter()
-            .skip(1)
-            .map(String::as_str)
-            .collect::<Vec<_>>(),
-    );
+    assert_settings_are_accepted(&command.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
     let health = parse_line_after("CMD ");
     assert_eq!(health[1], "ping");
     // The command line is valid, so the exit code says that no server replied (3), not that it is wrong (2).
     let mut ping = glasscache();
-    ping.args(&health[1..])
-        .env("GLASSCACHE_SERVER", "127.0.0.1:1");
+    ping.args(&health[1..]).env("GLASSCACHE_SERVER", "127.0.0.1:1");
     assert_eq!(ping.output().unwrap().status.code(), Some(3));
-    let user = containerfile
-        .lines()
-        .find_map(|line| line.strip_prefix("USER "))
-        .unwrap();
+    let user = containerfile.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
     assert!(!user.starts_with('0') && !user.contains("root"), "{user}");
 }
 

@@ -26,9 +26,7 @@ struct Files {
 
 impl Files {
     fn new() -> Files {
-        let files = Files {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let files = Files { folder: tempfile::tempdir().unwrap() };
         let issuer = files.write_authority("ca.pem");
         files.sign(&issuer, "server", 2099);
         fs::write(files.path("users"), "app:secret word\n").unwrap();
@@ -62,11 +60,8 @@ impl Files {
     /// The flags of a server that encrypts.
     fn tls_flags(&self) -> [String; 3] {
         let (chain, key) = (self.path("server.crt"), self.path("server.key"));
-        let certificate_options = format!(
-            "ssl_chain_cert={},ssl_key={}",
-            chain.display(),
-            key.display()
-        );
+        let certificate_options =
+            format!("ssl_chain_cert={},ssl_key={}", chain.display(), key.display());
         ["-Z".to_owned(), "-o".to_owned(), certificate_options]
     }
 
@@ -86,10 +81,7 @@ impl Files {
 
     /// The flags of a command that trusts the authority, for a server that is reached by its number.
     fn trust(&self, command: &mut Command) {
-        command
-            .arg("--tls")
-            .arg("--tls-ca")
-            .arg(self.path("ca.pem"));
+        command.arg("--tls").arg("--tls-ca").arg(self.path("ca.pem"));
         command.args(["--tls-name", "localhost"]);
     }
 }
@@ -224,9 +216,7 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
         assert!(text.contains("wants a login before"), "{text}");
         let mut command = new_command(&format_address(&server), &arguments, "300ms");
         command.current_dir(files.folder.path());
-        command
-            .args(["--user", user])
-            .env("GLASSCACHE_PASSWORD", "secret word");
+        command.args(["--user", user]).env("GLASSCACHE_PASSWORD", "secret word");
         assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
     }
 }
@@ -247,9 +237,7 @@ fn bench_over_tls_reads_every_value_of_a_memcached_that_has_tls() {
 fn has_password_file(memcached: &OsString) -> bool {
     let variable = b"MEMCACHED_SASL_PWDB";
     let program = fs::read(memcached).unwrap_or_default();
-    program
-        .windows(variable.len())
-        .any(|bytes| bytes == variable)
+    program.windows(variable.len()).any(|bytes| bytes == variable)
 }
 
 fn has_tls(memcached: &OsString) -> bool {
@@ -267,19 +255,11 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
         command
     };
     let text = read_failure(&new_command().output().unwrap(), 3);
-    assert!(
-        text.contains("wants a login before other commands"),
-        "{text}"
-    );
+    assert!(text.contains("wants a login before other commands"), "{text}");
     let mut command = new_command();
-    command
-        .args(["--user", "app"])
-        .env("GLASSCACHE_PASSWORD", "wrong");
+    command.args(["--user", "app"]).env("GLASSCACHE_PASSWORD", "wrong");
     let text = read_failure(&command.output().unwrap(), 3);
-    assert!(
-        text.contains("the login was refused: Auth failure."),
-        "{text}"
-    );
+    assert!(text.contains("the login was refused: Auth failure."), "{text}");
 }
 
 #[test]
@@ -314,20 +294,14 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
         let mut command = new_refused_bench(&target, &["--protocol", protocol]);
         add_login(&mut command);
         let text = read_failure(&command.output().unwrap(), 4);
-        assert!(
-            text.contains("expects TLS") && text.contains("needs --tls"),
-            "{protocol}: {text}"
-        );
+        assert!(text.contains("expects TLS") && text.contains("needs --tls"), "{protocol}: {text}");
     }
     // The authority is not one of the system's.
     let other_files = Files::new();
     let mut command = new_refused_bench(&target, &[]);
     other_files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
-    assert!(
-        text.contains("the TLS handshake failed: invalid peer certificate"),
-        "{text}"
-    );
+    assert!(text.contains("the TLS handshake failed: invalid peer certificate"), "{text}");
     assert!(text.contains("--tls-ca FILE names the authority"), "{text}");
     assert!(!text.contains("without a target"), "{text}");
     // The certificate has another name.
@@ -339,18 +313,12 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     let mut command = new_refused_bench(&target, &[]);
     files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
-    assert!(
-        text.contains("wants a login before other commands"),
-        "{text}"
-    );
+    assert!(text.contains("wants a login before other commands"), "{text}");
     let mut command = new_refused_bench(&target, &["--user", "app"]);
     command.env("GLASSCACHE_PASSWORD", "wrong");
     files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
-    assert!(
-        text.contains("the login was refused: CLIENT_ERROR"),
-        "{text}"
-    );
+    assert!(text.contains("the login was refused: CLIENT_ERROR"), "{text}");
     // TLS, where the server does not encrypt.
     let plain_server = Server::start(&[]);
     let mut command = new_refused_bench(&format_address(&plain_server), &[]);
@@ -387,13 +355,7 @@ fn profile_over_tls_with_a_login_reads_every_value() {
     let server = files.serve();
     let mut command = glasscache();
     command.current_dir(files.folder.path());
-    command.args([
-        "profile",
-        &format_address(&server),
-        "--json",
-        "--calls",
-        "100",
-    ]);
+    command.args(["profile", &format_address(&server), "--json", "--calls", "100"]);
     command.args(["--sizes", "1,100000", "--widths", "1,10"]);
     files.trust(&mut command);
     add_login(&mut command);
@@ -415,13 +377,7 @@ fn new_profile(target: &str, arguments: &[&str], _window: &str) -> Command {
 fn profile_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
     let files = Files::new();
     let (first, second) = (files.serve_with_sasl(), files.serve_with_sasl());
-    let arguments = [
-        "--protocol",
-        "binary",
-        "--json",
-        "--vs",
-        &format_address(&second),
-    ];
+    let arguments = ["--protocol", "binary", "--json", "--vs", &format_address(&second)];
     let mut command = new_profile(&format_address(&first), &arguments, "");
     command.current_dir(files.folder.path());
     files.trust(&mut command);
@@ -471,15 +427,10 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
     }
     let request = format!("set large 0 0 {}\r\n{large}\r\n", large.len());
     assert_eq!(connection.request(&request), "STORED");
-    for (from, to, encrypted_side) in [
-        (&first, &second, Some("to")),
-        (&second, &third, None),
-        (&third, &last, Some("from")),
-    ] {
-        assert_eq!(
-            run_warm(&files, from, to, encrypted_side)["copied_items"],
-            1001
-        );
+    for (from, to, encrypted_side) in
+        [(&first, &second, Some("to")), (&second, &third, None), (&third, &last, Some("from"))]
+    {
+        assert_eq!(run_warm(&files, from, to, encrypted_side)["copied_items"], 1001);
     }
     let mut connection = last.connect();
     assert_eq!(connection.request("mg many:77 v f\r\n"), "VA 1 f77");
@@ -508,10 +459,8 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
     files.sign(&files.write_authority("others.pem"), "foreign", 2099);
     let [enable, option, certificate_options] = files.tls_flags();
     let authority_path = files.path("clients.pem");
-    let options = format!(
-        "{certificate_options},ssl_verify_mode=2,ssl_ca_cert={}",
-        authority_path.display()
-    );
+    let options =
+        format!("{certificate_options},ssl_verify_mode=2,ssl_ca_cert={}", authority_path.display());
     let mut command = glasscache();
     command.args(["serve", "-p", "-1", "-u", "root", "-v"]);
     command.args([&enable, &option, &options]);
@@ -526,21 +475,14 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
     };
     for (client, expected) in [
         (None, "peer sent no certificates"),
-        (
-            Some("expired"),
-            "invalid peer certificate: certificate expired",
-        ),
+        (Some("expired"), "invalid peer certificate: certificate expired"),
         (Some("foreign"), "invalid peer certificate: UnknownIssuer"),
     ] {
         let mut command = new_refused_bench(&format_address(&server), &[]);
         files.trust(&mut command);
         if let Some(name) = client {
-            command
-                .arg("--tls-cert")
-                .arg(files.path(&format!("{name}.crt")));
-            command
-                .arg("--tls-key")
-                .arg(files.path(&format!("{name}.key")));
+            command.arg("--tls-cert").arg(files.path(&format!("{name}.crt")));
+            command.arg("--tls-key").arg(files.path(&format!("{name}.key")));
         }
         assert!(!command.output().unwrap().status.success(), "{client:?}");
         let reason = read_next_reason();
@@ -586,24 +528,16 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
         ("ssl_keyformat=1", "ssl_keyformat 1"),
     ] {
         let authority_path = files.path("ca.pem");
-        let options = format!(
-            "{certificate_options},ssl_ca_cert={},{tls_option}",
-            authority_path.display()
-        );
+        let options =
+            format!("{certificate_options},ssl_ca_cert={},{tls_option}", authority_path.display());
         let flags: [&str; 5] = [&enable, &option, &options, "-l", "notls:127.0.0.1"];
         let rows = request_tls_settings(&Server::start(&flags));
         assert_eq!(rows.len(), 11, "{rows:?}");
         assert!(rows.contains(&format!("STAT {expected_row}")), "{rows:?}");
         if let Some(memcached) = &oracle {
             let mut command = Command::new(memcached);
-            command
-                .args(["-p", "-1", "-U", "0", "-u", "root"])
-                .args(flags);
-            assert_eq!(
-                rows,
-                request_tls_settings(&Server::run(command)),
-                "{tls_option}"
-            );
+            command.args(["-p", "-1", "-U", "0", "-u", "root"]).args(flags);
+            assert_eq!(rows, request_tls_settings(&Server::run(command)), "{tls_option}");
         }
     }
 }

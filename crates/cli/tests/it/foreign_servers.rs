@@ -23,10 +23,7 @@ fn start_peer(reply: impl Into<String>) -> String {
 /// Exit code and message of a command.
 fn run_and_read_failure(arguments: &[&str]) -> (Option<i32>, String) {
     let output = glasscache().args(arguments).output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
@@ -52,9 +49,7 @@ fn a_web_server_is_named_as_such_with_its_reply() {
 
 #[test]
 fn statistics_without_end_are_refused() {
-    let rows: Vec<String> = (0..1_048_600)
-        .map(|row| format!("STAT {row} 1\r\n"))
-        .collect();
+    let rows: Vec<String> = (0..1_048_600).map(|row| format!("STAT {row} 1\r\n")).collect();
     let (code, message) = run_and_read_failure(&["slabs", &start_peer(rows.concat())]);
     assert_eq!(code, Some(3), "{message}");
     assert!(message.contains("more than 1048576 rows"), "{message}");

@@ -3,11 +3,7 @@
 use crate::server::glasscache;
 
 fn read_help(arguments: &[&str]) -> String {
-    let output = glasscache()
-        .args(arguments)
-        .env("COLUMNS", "100")
-        .output()
-        .unwrap();
+    let output = glasscache().args(arguments).env("COLUMNS", "100").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -19,9 +15,7 @@ fn help_of_serve_is_unchanged() {
 
 #[test]
 fn help_of_the_small_commands_is_unchanged() {
-    for name in [
-        "ping", "get", "set", "delete", "stats", "keys", "config", "web",
-    ] {
+    for name in ["ping", "get", "set", "delete", "stats", "keys", "config", "web"] {
         insta::assert_snapshot!(name, read_help(&[name, "-h"]));
     }
 }
@@ -32,9 +26,6 @@ fn help_contains_what_memcacheds_tests_search_for() {
     assert!(text.contains("unix-socket") && text.contains("enable-sasl"));
     assert!(text.contains("enable-ssl"));
     for absent_option in ["ext_path", "proxy_config", "no_drop_privileges"] {
-        assert!(
-            !text.to_lowercase().contains(absent_option),
-            "{absent_option} is not here"
-        );
+        assert!(!text.to_lowercase().contains(absent_option), "{absent_option} is not here");
     }
 }

@@ -45,10 +45,7 @@ fn a_request_log_is_counted_by_item_by_prefix_and_by_day() {
         ("never_repeated_items_share", json!(0.75)),
         ("never_repeated_reads_share", json!(0.5)),
         ("read_bytes_per_day", json!(3400.0)),
-        (
-            "log_bytes_per_day",
-            json!((ITEMS.len() + REQUESTS.len()) as f64),
-        ),
+        ("log_bytes_per_day", json!((ITEMS.len() + REQUESTS.len()) as f64)),
         ("cache_time_share", Value::Null),
     ];
     for (name, expected) in figures {
@@ -80,10 +77,8 @@ fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
         assert!(text.contains(title), "{text}");
         assert!(page.contains(&format!("<h2>{title}</h2>")), "{page}");
     }
-    let rows: Vec<String> = text
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
+    let rows: Vec<String> =
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let sentence = "4 requests read 4 items, 1.5 a request;";
     assert!(text.starts_with(sentence), "{text}");
     for row in [
@@ -104,17 +99,9 @@ fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
     std::fs::write(&csv_path, "key,size\n1,5\n").unwrap();
     for (arguments, expected) in [
         (&["--format", "watch"][..], "has no request in its 2 lines"),
-        (
-            &["--regex", "GET (?P<key>.+)"],
-            "has no request in its 2 lines",
-        ),
+        (&["--regex", "GET (?P<key>.+)"], "has no request in its 2 lines"),
     ] {
-        let output = glasscache()
-            .arg("inspect")
-            .arg(&csv_path)
-            .args(arguments)
-            .output()
-            .unwrap();
+        let output = glasscache().arg("inspect").arg(&csv_path).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(4), "{arguments:?}");
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains(expected), "{message}");
@@ -124,10 +111,7 @@ fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
     let output = glasscache().arg("inspect").arg(&log_path).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("--regex describes the lines of a log"),
-        "{message}"
-    );
+    assert!(message.contains("--regex describes the lines of a log"), "{message}");
 }
 
 #[test]
@@ -136,11 +120,7 @@ fn a_latency_table_that_cannot_be_read_is_named_instead_of_taken_for_none() {
     write_log(folder.path());
     std::fs::create_dir(folder.path().join("latency.json")).unwrap();
     let mut command = glasscache();
-    let output = command
-        .args(["inspect", "."])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let output = command.args(["inspect", "."]).current_dir(folder.path()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{message}");
     assert!(message.contains("latency.json"), "{message}");

@@ -11,10 +11,7 @@ use crate::server::glasscache;
 /// Whether a process has a handler of SIGINT.
 fn handles_interrupts(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigCgt:"))
-        .unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
 }
 
@@ -43,11 +40,7 @@ impl Moment {
 fn read_cpu_ticks(pid: u32) -> u64 {
     let statistics = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = statistics.rsplit(')').next().unwrap().split_whitespace();
-    fields
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().unwrap())
-        .sum()
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 /// The document of a command that is interrupted.
@@ -62,36 +55,19 @@ fn run_and_interrupt(folder: &Path, arguments: &[&str], moment: Moment) -> Value
         .unwrap();
     let begin = Instant::now();
     while !moment.has_come(child.id()) {
-        assert!(
-            begin.elapsed() < TIME_LIMIT,
-            "{arguments:?}: too little to compute"
-        );
+        assert!(begin.elapsed() < TIME_LIMIT, "{arguments:?}: too little to compute");
         std::thread::yield_now();
     }
     let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(130),
-        "{arguments:?} at {moment:?}"
-    );
+    assert_eq!(output.status.code(), Some(130), "{arguments:?} at {moment:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn generate(folder: &Path, arguments: &[&str]) {
-    let generated = glasscache()
-        .arg("generate")
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let generated =
+        glasscache().arg("generate").args(arguments).current_dir(folder).output().unwrap();
     assert!(generated.status.success());
 }
 
@@ -101,20 +77,11 @@ fn an_interrupted_computation_reports_that_and_leaves_the_old_page() {
     let folder = folder.path();
     std::fs::write(folder.join("page.html"), "old").unwrap();
     // Much more than is computed before the signal arrives.
-    generate(
-        folder,
-        &["zipf", "k.parquet", "--requests", "300000", "--size", "100"],
-    );
+    generate(folder, &["zipf", "k.parquet", "--requests", "300000", "--size", "100"]);
     generate(folder, &["topic-tree", "site", "--requests", "60000"]);
     for arguments in [
         &["curve", "k.parquet", "--policies", "all"][..],
-        &[
-            "curve",
-            "k.parquet",
-            "--server",
-            "--capacities",
-            "8m,16m,32m,64m,128m",
-        ],
+        &["curve", "k.parquet", "--server", "--capacities", "8m,16m,32m,64m,128m"],
         &["simulate", "site"],
         &["simulate", "site", "--search"],
     ] {

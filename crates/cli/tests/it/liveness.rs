@@ -27,9 +27,7 @@ fn read_rest_of_stderr(server: &mut Server) -> String {
 /// Whether a new connection gets a reply soon.
 fn gets_a_reply(port: u16) -> bool {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_millis(300)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     stream.write_all(b"mn\r\n").unwrap();
     stream.read_exact(&mut [0; 4]).is_ok()
 }
@@ -44,10 +42,7 @@ fn a_worker_panic_ends_the_process_with_its_message() {
         assert_eq!(server.wait(), Some(70), "worker {worker}");
         let text = read_rest_of_stderr(&mut server);
         assert!(text.contains("requested by misbehave panic"), "{text}");
-        assert!(
-            text.contains("the process ends with exit code 70"),
-            "{text}"
-        );
+        assert!(text.contains("the process ends with exit code 70"), "{text}");
     }
 }
 
@@ -59,10 +54,7 @@ fn a_stuck_worker_ends_the_process_with_the_configured_code() {
     connection.send(b"misbehave loop\r\n");
     assert_eq!(server.wait(), Some(71));
     let text = read_rest_of_stderr(&mut server);
-    assert!(
-        text.contains("has made no progress for 2 seconds"),
-        "{text}"
-    );
+    assert!(text.contains("has made no progress for 2 seconds"), "{text}");
 }
 
 #[test]

@@ -13,9 +13,7 @@ struct ServerWithLog {
 impl ServerWithLog {
     fn start(flags: &[&str]) -> ServerWithLog {
         let mut command = glasscache();
-        command
-            .args(["serve", "-u", "root", "-p", "-1", "-t", "1"])
-            .args(flags);
+        command.args(["serve", "-u", "root", "-p", "-1", "-t", "1"]).args(flags);
         let mut server = Server::run_with_stderr(command, Stdio::piped());
         let stderr = BufReader::new(server.take_stderr());
         let mut logged_server = ServerWithLog { server, stderr };
@@ -47,10 +45,7 @@ fn refused_connections_are_logged_once_per_second() {
     let connections: Vec<_> = (0..2).map(|_| logged_server.server.connect()).collect();
     let started = std::time::Instant::now();
     for _ in 0..200 {
-        assert_eq!(
-            logged_server.server.connect().read_line(),
-            "ERROR Too many open connections"
-        );
+        assert_eq!(logged_server.server.connect().read_line(), "ERROR Too many open connections");
     }
     drop(connections);
     let line = logged_server.read_line_with("refused a connection from 127.0.0.1:");
@@ -60,19 +55,13 @@ fn refused_connections_are_logged_once_per_second() {
     let further_lines =
         std::iter::from_fn(|| Some(logged_server.read_line()).filter(|line| !line.is_empty()))
             .count();
-    assert!(
-        further_lines as u64 <= started.elapsed().as_secs() + 1,
-        "{further_lines} more lines"
-    );
+    assert!(further_lines as u64 <= started.elapsed().as_secs() + 1, "{further_lines} more lines");
 }
 
 #[test]
 fn refused_stores_are_logged_and_by_key_with_v() {
     for (flags, text) in [
-        (
-            &["-m", "2", "-M"][..],
-            "refused to store a value: no memory (-m is 2 MB",
-        ),
+        (&["-m", "2", "-M"][..], "refused to store a value: no memory (-m is 2 MB"),
         (&["-m", "2", "-M", "-v"], "refused to store key"),
     ] {
         let mut logged_server = ServerWithLog::start(flags);
@@ -134,19 +123,13 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
         }
     }
     let with_descriptor = |lines: &[&str]| -> Vec<String> {
-        lines
-            .iter()
-            .map(|line| format!("{descriptor} {line}"))
-            .collect()
+        lines.iter().map(|line| format!("{descriptor} {line}")).collect()
     };
     assert_eq!(
         commands,
         with_descriptor(&["set a 0 0 5", "get a b", "mg a v", "nonsense", "quit"])
     );
-    assert_eq!(
-        replies,
-        with_descriptor(&["STORED", "sending key a", "END", "VA 5", "ERROR"])
-    );
+    assert_eq!(replies, with_descriptor(&["STORED", "sending key a", "END", "VA 5", "ERROR"]));
 }
 
 #[test]
@@ -164,10 +147,7 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
     let mut connection = logged_server.server.connect();
     connection.send(b"stats glasscache\r\n");
     let rows = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
-    assert!(
-        rows.contains("STAT binary_connections_closed 1\r\n"),
-        "{rows}"
-    );
+    assert!(rows.contains("STAT binary_connections_closed 1\r\n"), "{rows}");
 }
 
 #[test]
@@ -208,8 +188,7 @@ fn stats_glasscache_reports_program_and_start_time() {
     let row = |name: &str| {
         let start = format!("STAT {name} ");
         let line = rows.lines().find_map(|line| line.strip_prefix(&start));
-        line.unwrap_or_else(|| panic!("no {name} in {rows}"))
-            .to_owned()
+        line.unwrap_or_else(|| panic!("no {name} in {rows}")).to_owned()
     };
     assert_eq!(row("version"), env!("CARGO_PKG_VERSION"));
     assert!(!row("commit").is_empty());

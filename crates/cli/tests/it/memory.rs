@@ -31,23 +31,14 @@ fn read_footprint(server: &Server) -> Footprint {
             .filter_map(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
             .sum()
     };
-    Footprint {
-        resident_kib: sum("Rss:"),
-        locked_kib: sum("Locked:"),
-    }
+    Footprint { resident_kib: sum("Rss:"), locked_kib: sum("Locked:") }
 }
 
 fn check_footprint(server: &Server, when: &str) -> Footprint {
     let footprint = read_footprint(server);
     eprintln!("-m {MEMORY_MIB} -k {when}: {footprint:?} (at most {RESIDENT_KIB_MAX} KiB each)");
-    assert!(
-        footprint.resident_kib <= RESIDENT_KIB_MAX,
-        "{when}: {footprint:?}"
-    );
-    assert!(
-        footprint.locked_kib <= RESIDENT_KIB_MAX,
-        "{when}: {footprint:?}"
-    );
+    assert!(footprint.resident_kib <= RESIDENT_KIB_MAX, "{when}: {footprint:?}");
+    assert!(footprint.locked_kib <= RESIDENT_KIB_MAX, "{when}: {footprint:?}");
     footprint
 }
 
@@ -132,10 +123,7 @@ fn a_server_that_may_not_lock_its_memory_warns_and_serves() {
     drop(server);
     let mut text = String::new();
     stderr.read_to_string(&mut text).unwrap();
-    assert!(
-        text.contains("lock-memory (-k) has no effect: mlockall failed: "),
-        "{text}"
-    );
+    assert!(text.contains("lock-memory (-k) has no effect: mlockall failed: "), "{text}");
     // Beyond the limit: ENOMEM.
     assert!(text.contains("(os error 12); the server goes on"), "{text}");
 }
@@ -154,9 +142,5 @@ fn a_server_starts_with_little_address_space() {
     assert_eq!(connection.request("get key999\r\n"), "VALUE key999 0 10000");
     let _ = connection.read_through(b"END\r\n");
     assert_eq!(connection.request("cache_memlimit 400\r\n"), "OK");
-    assert!(
-        connection
-            .request("cache_memlimit 1024\r\n")
-            .starts_with("MEMLIMIT_ADJUST_FAILED")
-    );
+    assert!(connection.request("cache_memlimit 1024\r\n").starts_with("MEMLIMIT_ADJUST_FAILED"));
 }

@@ -50,10 +50,7 @@ fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
         [&cells[..1], &cells[2..]].concat().join(",")
     };
     let rows: Vec<String> = text.lines().skip(1).map(without_key).collect();
-    assert_eq!(
-        rows,
-        ["5.000010,,get,", "5.000021,5,set,60", "5.000030,5,get,"]
-    );
+    assert_eq!(rows, ["5.000010,,get,", "5.000021,5,set,60", "5.000030,5,get,"]);
 }
 
 #[test]
@@ -74,10 +71,7 @@ fn lines_that_the_servers_threads_dropped_are_reported_as_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = glasscache();
     command.args(["--json", "record", &address, "--for", "300ms", "--out"]);
-    let output = command
-        .arg(folder.path().join("trace.csv"))
-        .output()
-        .unwrap();
+    let output = command.arg(folder.path().join("trace.csv")).output().unwrap();
     server.join().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({ "gets": 2, "writes": 1, "skipped_lines": 2 + 7 });

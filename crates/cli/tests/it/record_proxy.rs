@@ -22,33 +22,15 @@ struct Proxy {
 impl Proxy {
     fn start(folder: &Path, server: &str, arguments: &[&str]) -> Self {
         let mut command = glasscache();
-        command.args([
-            "record",
-            "--listen",
-            "127.0.0.1:0",
-            "--to",
-            server,
-            "--json",
-            "--out",
-        ]);
+        command.args(["record", "--listen", "127.0.0.1:0", "--to", server, "--json", "--out"]);
         command.arg(folder).args(arguments);
-        let mut child = command
-            .stderr(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
-        let address = line
-            .strip_prefix("listening on ")
-            .and_then(|rest| rest.split_once(','));
+        let address = line.strip_prefix("listening on ").and_then(|rest| rest.split_once(','));
         let address = address.unwrap_or_else(|| panic!("{line}")).0.to_owned();
-        Self {
-            child,
-            address,
-            _stderr: stderr,
-        }
+        Self { child, address, _stderr: stderr }
     }
 
     /// Ends the log; the exit code and the result.
@@ -63,9 +45,7 @@ impl Proxy {
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream
 }
 
@@ -74,10 +54,7 @@ fn expect_reply(stream: &mut TcpStream, commands: &[u8], expected_reply: &[u8]) 
     stream.write_all(commands).unwrap();
     let mut received = vec![0; expected_reply.len()];
     stream.read_exact(&mut received).unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&received),
-        String::from_utf8_lossy(expected_reply)
-    );
+    assert_eq!(String::from_utf8_lossy(&received), String::from_utf8_lossy(expected_reply));
 }
 
 fn format_address(server: &Server) -> String {
@@ -107,14 +84,8 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
     drop(first);
     let (code, result) = proxy.stop();
     assert_eq!(code, Some(0), "{result}");
-    assert_eq!(
-        (&result["connections"], &result["recorded"]),
-        (&2.into(), &2.into())
-    );
-    assert_eq!(
-        (&result["reads"], &result["writes"]),
-        (&8.into(), &2.into())
-    );
+    assert_eq!((&result["connections"], &result["recorded"]), (&2.into(), &2.into()));
+    assert_eq!((&result["reads"], &result["writes"]), (&8.into(), &2.into()));
     assert!(result["hop_us"].as_f64() > Some(0.0));
 
     let log = read_folder(folder.path()).unwrap().log;
@@ -123,20 +94,9 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
         .map(|request| log.requests.items_of(request).iter().map(key_of).collect())
         .collect();
     requests.sort();
-    assert_eq!(
-        requests,
-        [
-            vec!["a"],
-            vec!["a", "b", "a", "a", "c", "d", "with-a-cut-key"]
-        ]
-    );
+    assert_eq!(requests, [vec!["a"], vec!["a", "b", "a", "a", "c", "d", "with-a-cut-key"]]);
     let size_of = |key: &str| {
-        log.items.sizes[log
-            .items
-            .keys
-            .iter()
-            .position(|item_key| item_key == key)
-            .unwrap()]
+        log.items.sizes[log.items.keys.iter().position(|item_key| item_key == key).unwrap()]
     };
     assert_eq!([size_of("a"), size_of("d"), size_of("c")], [3, 2, 0]);
     assert_ne!(log.requests.instances[0], log.requests.instances[1]);
@@ -209,18 +169,11 @@ fn without_a_server_connections_are_closed_and_counted() {
 fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let server = Server::start(&[]);
     let not_a_folder = tempfile::NamedTempFile::new().unwrap();
-    let proxy = Proxy::start(
-        not_a_folder.path(),
-        &format_address(&server),
-        &["--gap", "100000"],
-    );
+    let proxy = Proxy::start(not_a_folder.path(), &format_address(&server), &["--gap", "100000"]);
     let mut stream = connect(&proxy.address);
     expect_reply(&mut stream, b"get a\r\n", b"END\r\n");
     expect_reply(&mut stream, b"get b\r\n", b"END\r\n");
     drop(stream);
     let (code, result) = proxy.stop();
-    assert_eq!(
-        (code, &result["dropped"], &result["reads"]),
-        (Some(1), &1.into(), &2.into())
-    );
+    assert_eq!((code, &result["dropped"], &result["reads"]), (Some(1), &1.into(), &2.into()));
 }

@@ -80,10 +80,7 @@ fn items_and_established_connections_pass_to_the_new_process() {
     assert_eq!(idle.request("set key 5 0 5\r\nvalue\r\n"), "STORED");
     let line = idle.request("gets key\r\n");
     let unique = line.rsplit_once(' ').unwrap().1.to_owned();
-    assert_eq!(
-        (idle.read_line(), idle.read_line()),
-        ("value".into(), "END".into())
-    );
+    assert_eq!((idle.read_line(), idle.read_line()), ("value".into(), "END".into()));
     half_set.send(b"set half 0 0 10\r\n01234");
     split_get.send(b"get key no");
     let mut after = memory.replace(&mut before, &["-m", "8"]);
@@ -93,10 +90,7 @@ fn items_and_established_connections_pass_to_the_new_process() {
     assert_eq!(split_get.read_line(), "VALUE key 5 5");
     assert_eq!(split_get.read_line(), "value");
     assert_eq!(split_get.read_line(), "VALUE half 0 10");
-    assert_eq!(
-        (split_get.read_line(), split_get.read_line()),
-        ("0123456789".into(), "END".into())
-    );
+    assert_eq!((split_get.read_line(), split_get.read_line()), ("0123456789".into(), "END".into()));
     let request = format!("cas key 0 0 1 {unique}\r\nx\r\n");
     assert_eq!(idle.request(&request), "STORED");
     assert_eq!(idle.request(&request), "EXISTS");
@@ -105,10 +99,7 @@ fn items_and_established_connections_pass_to_the_new_process() {
     // Once more, by a server with another number of workers.
     let last = memory.replace(&mut after, &["-m", "8", "-t", "3"]);
     assert_eq!(idle.request("get key\r\n"), "VALUE key 0 1");
-    assert_eq!(
-        (idle.read_line(), idle.read_line()),
-        ("x".into(), "END".into())
-    );
+    assert_eq!((idle.read_line(), idle.read_line()), ("x".into(), "END".into()));
     assert_eq!(request_pid(&mut idle), last.id().to_string());
 }
 
@@ -124,11 +115,7 @@ fn write_and_read(port: u16, key_number: u64, must_stop: &AtomicBool, request_co
         connection.get_mut().write_all(text.as_bytes()).unwrap();
         let mut reply = String::new();
         for _ in 0..line_count {
-            assert_ne!(
-                connection.read_line(&mut reply).unwrap(),
-                0,
-                "closed after {text:?}"
-            );
+            assert_ne!(connection.read_line(&mut reply).unwrap(), 0, "closed after {text:?}");
         }
         request_count.fetch_add(1, Ordering::Relaxed);
         reply
@@ -187,10 +174,7 @@ fn another_size_of_memory_starts_empty_and_keeps_the_connections() {
     // The new memory is the file of that name: the next process has its items.
     let _last = memory.replace(&mut after, &["-m", "16"]);
     assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!(
-        (connection.read_line(), connection.read_line()),
-        ("value".into(), "END".into())
-    );
+    assert_eq!((connection.read_line(), connection.read_line()), ("value".into(), "END".into()));
     assert!(!memory.folder.path().join("memory.new").exists());
 }
 
@@ -282,10 +266,7 @@ fn a_server_that_may_open_no_file_for_its_successor_waits_instead_of_trying_with
     assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     let pid = rustix::process::Pid::from_raw(server.id() as i32);
     let limit_files = |current| {
-        let limits = Rlimit {
-            current: Some(current),
-            maximum: Some(1000),
-        };
+        let limits = Rlimit { current: Some(current), maximum: Some(1000) };
         prlimit(pid, Resource::Nofile, limits).unwrap();
     };
     limit_files(3);
@@ -325,11 +306,7 @@ fn a_daemon_replaces_a_daemon() {
     assert_eq!(start(&[]), Some(0));
     let first_pid = read_trimmed(&pid_file);
     let port_text = read_trimmed(&port_file);
-    let port = port_text
-        .strip_prefix("TCP INET: ")
-        .unwrap()
-        .parse()
-        .unwrap();
+    let port = port_text.strip_prefix("TCP INET: ").unwrap().parse().unwrap();
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     let mut connection = TestConnection::new(stream);
@@ -340,10 +317,7 @@ fn a_daemon_replaces_a_daemon() {
     wait_until(|| has_ended(&first_pid));
     assert_eq!(read_trimmed(&pid_file), second_pid.to_string());
     assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!(
-        (connection.read_line(), connection.read_line()),
-        ("value".into(), "END".into())
-    );
+    assert_eq!((connection.read_line(), connection.read_line()), ("value".into(), "END".into()));
     assert_eq!(request_pid(&mut connection), second_pid.to_string());
     send_signal(second_pid, Signal::SIGTERM);
     wait_until(|| has_ended(&second_pid.to_string()));
@@ -371,10 +345,7 @@ fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("is of another user"), "{text}");
     assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!(
-        (connection.read_line(), connection.read_line()),
-        ("value".into(), "END".into())
-    );
+    assert_eq!((connection.read_line(), connection.read_line()), ("value".into(), "END".into()));
     // With the same memory, and with another, whose file the user has to make.
     for (size, expected_reply) in [("8", "VALUE key 0 5"), ("16", "END")] {
         let flags = ["-m", size, "--replace"];

@@ -14,35 +14,16 @@ const WIDE_TOLERANCE_PERCENT: &str = "1000000";
 fn write_log_with_strategy(folder: &Path, strategy: &str) {
     run_successfully(
         folder,
-        &[
-            "generate",
-            "topic-tree",
-            "site",
-            "--requests",
-            "400",
-            "--items",
-            "200",
-        ],
+        &["generate", "topic-tree", "site", "--requests", "400", "--items", "200"],
     );
     run_successfully(
         folder,
-        &[
-            "simulate",
-            "site",
-            "--strategies",
-            strategy,
-            "--save",
-            "best.strategy",
-        ],
+        &["simulate", "site", "--strategies", strategy, "--save", "best.strategy"],
     );
 }
 
 fn run_successfully(folder: &Path, arguments: &[&str]) -> Output {
-    let output = glasscache()
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = glasscache().current_dir(folder).args(arguments).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
     output
@@ -53,15 +34,8 @@ fn run_replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
 }
 
 fn run_replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
-    let fixed_arguments = [
-        "replay",
-        "site",
-        "--target",
-        target,
-        "--strategy",
-        "best.strategy",
-        "--json",
-    ];
+    let fixed_arguments =
+        ["replay", "site", "--target", target, "--strategy", "best.strategy", "--json"];
     let mut command = glasscache();
     command
         .current_dir(folder)
@@ -115,15 +89,8 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
             assert!(measured["added_ns_pct"]["95"].as_u64() > Some(0));
         }
         assert_eq!(result["measured"]["all"]["requests"], 400);
-        let kept_keys = if strategy.contains("fixed") {
-            20 * 4
-        } else {
-            0
-        };
-        assert_eq!(
-            result["kept_keys"], kept_keys,
-            "20 items in each of 4 processes"
-        );
+        let kept_keys = if strategy.contains("fixed") { 20 * 4 } else { 0 };
+        assert_eq!(result["kept_keys"], kept_keys, "20 items in each of 4 processes");
         assert_eq!(result["absent_reads"], 0);
 
         let [name] = &list_forecast_files(folder.path())[..] else {
@@ -207,21 +174,10 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
     write_log_with_strategy(folder.path(), "lru:20");
     let forecast_path = folder.path().join("forecast.json");
     std::fs::write(&forecast_path, "of yesterday").unwrap();
-    let output = run_replay(
-        folder.path(),
-        &server,
-        &["--fill", "--forecast", "forecast.json"],
-    );
+    let output = run_replay(folder.path(), &server, &["--fill", "--forecast", "forecast.json"]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(
-        std::fs::read_to_string(&forecast_path).unwrap(),
-        "of yesterday"
-    );
-    assert_eq!(
-        parse_document(&output)["result"],
-        Value::Null,
-        "nothing was replayed"
-    );
+    assert_eq!(std::fs::read_to_string(&forecast_path).unwrap(), "of yesterday");
+    assert_eq!(parse_document(&output)["result"], Value::Null, "nothing was replayed");
 }
 
 #[test]
@@ -253,26 +209,17 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
     let output = run_replay(folder.path(), &server, &[]);
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
-    assert!(
-        message.contains("the server lacks 5 of its 5 keys"),
-        "{message}"
-    );
+    assert!(message.contains("the server lacks 5 of its 5 keys"), "{message}");
     assert!(list_forecast_files(folder.path()).is_empty());
 
-    std::fs::write(
-        folder.path().join("best.strategy"),
-        "glasscache-strategy 1\nstrategy remote\n",
-    )
-    .unwrap();
+    std::fs::write(folder.path().join("best.strategy"), "glasscache-strategy 1\nstrategy remote\n")
+        .unwrap();
     let output = run_replay(folder.path(), &server, &[]);
     let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(1), "bytes differ: {document}");
     assert!(document["result"]["absent_reads"].as_u64() > Some(0));
     assert_eq!(document["result"]["held"], false);
-    assert_eq!(
-        document["result"]["too_noisy"], false,
-        "no noise makes bytes differ"
-    );
+    assert_eq!(document["result"]["too_noisy"], false, "no noise makes bytes differ");
 }
 
 #[test]
@@ -282,10 +229,7 @@ fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_an_invalid_o
     write_log_with_strategy(folder.path(), "lru:9+children");
     // The last children of the file first, one that the log does not have, and a fixed key of another day.
     let text = std::fs::read_to_string(folder.path().join("best.strategy")).unwrap();
-    let mut children: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("child "))
-        .collect();
+    let mut children: Vec<&str> = text.lines().filter(|line| line.starts_with("child ")).collect();
     children.reverse();
     let strategy_text = format!(
         "glasscache-strategy 1\nstrategy fixed:1+lru:9+children+subtree:2\nkey of-another-day\n{}\nchild {} new-child\n",
@@ -314,11 +258,8 @@ fn a_replay_keeps_the_recorded_pace() {
     let folder = tempfile::tempdir().unwrap();
     let site = folder.path().join("site");
     std::fs::create_dir(&site).unwrap();
-    std::fs::write(
-        site.join("items.jsonl"),
-        "{\"key\":\"a\",\"parent\":null,\"size\":9}\n",
-    )
-    .unwrap();
+    std::fs::write(site.join("items.jsonl"), "{\"key\":\"a\",\"parent\":null,\"size\":9}\n")
+        .unwrap();
     let format_request = |time_us: u64| {
         format!(
             "{{\"request\":{time_us},\"time_us\":{time_us},\"instance\":0,\"base_us\":9,\"page\":null,\"items\":[\"a\"]}}\n"

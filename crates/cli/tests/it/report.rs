@@ -15,12 +15,7 @@ fn run_report(folder: &Path, more_arguments: &[&str]) -> Output {
 
 /// Writes what a command prints with `--json` to a file of the folder.
 fn write_result(folder: &Path, name: &str, arguments: &[&str]) {
-    let output = glasscache()
-        .current_dir(folder)
-        .args(arguments)
-        .arg("--json")
-        .output()
-        .unwrap();
+    let output = glasscache().current_dir(folder).args(arguments).arg("--json").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{arguments:?}");
     std::fs::write(folder.join(name), output.stdout).unwrap();
 }
@@ -32,21 +27,11 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
     write_result(
         path,
         "0-trace.json",
-        &[
-            "generate",
-            "zipf",
-            "t.csv",
-            "--requests",
-            "2000",
-            "--keys",
-            "100",
-        ],
+        &["generate", "zipf", "t.csv", "--requests", "2000", "--keys", "100"],
     );
     std::fs::remove_file(path.join("0-trace.json")).unwrap();
     write_result(path, "curve.json", &["curve", "t.csv"]);
-    let profile_arguments = [
-        "profile", "--calls", "400", "--sizes", "1,1000", "--widths", "1,10",
-    ];
+    let profile_arguments = ["profile", "--calls", "400", "--sizes", "1,1000", "--widths", "1,10"];
     write_result(path, "profile.json", &profile_arguments); // it also writes latency.json, which does not belong in the report
     let output = run_report(path, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -68,10 +53,7 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = document["result"]["results"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
-    assert!(
-        rows.iter()
-            .all(|row| row["date"].as_str().unwrap().ends_with('Z'))
-    );
+    assert!(rows.iter().all(|row| row["date"].as_str().unwrap().ends_with('Z')));
     assert_eq!(document["result"]["left_out"][0], "latency.json");
 }
 
@@ -83,20 +65,10 @@ fn a_truncated_result_is_named_and_leaves_an_old_page_whole() {
     let output = run_report(folder.path(), &[]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
-    assert!(
-        message.contains("cut.json") && message.contains("line 1 column"),
-        "{message}"
-    );
+    assert!(message.contains("cut.json") && message.contains("line 1 column"), "{message}");
     let page = std::fs::read_to_string(folder.path().join("report.html"));
     assert_eq!(page.unwrap(), "old");
     std::fs::write(folder.path().join("cut.json"), "[1, 2]").unwrap();
-    assert_eq!(
-        run_report(folder.path(), &[]).status.code(),
-        Some(4),
-        "no result"
-    );
-    assert_eq!(
-        run_report(Path::new("/no/such"), &[]).status.code(),
-        Some(3)
-    );
+    assert_eq!(run_report(folder.path(), &[]).status.code(), Some(4), "no result");
+    assert_eq!(run_report(Path::new("/no/such"), &[]).status.code(), Some(3));
 }

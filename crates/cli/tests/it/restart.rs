@@ -168,23 +168,14 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
         let file = memory.file();
         command.args(["serve", "-p", "0", "-s"]);
         command.arg(memory.folder.path().join("socket"));
-        command
-            .args(["-u", "root", "-m", "8", "-t", "2", "-e"])
-            .arg(file);
+        command.args(["-u", "root", "-m", "8", "-t", "2", "-e"]).arg(file);
         let mut killed = command.stderr(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(round * 11 % 60));
         killed.kill().unwrap();
         killed.wait().unwrap();
         let found_count = count_readable(&mut memory.start().connect(), key_count);
-        assert!(
-            found_count == key_count || found_count == 0,
-            "{found_count} of {key_count}"
-        );
-        *(if found_count == 0 {
-            &mut empty_count
-        } else {
-            &mut whole_count
-        }) += 1;
+        assert!(found_count == key_count || found_count == 0, "{found_count} of {key_count}");
+        *(if found_count == 0 { &mut empty_count } else { &mut whole_count }) += 1;
     }
     eprintln!("{whole_count} whole, {empty_count} empty");
 }
@@ -228,10 +219,7 @@ fn the_log_reports_whether_items_came_back() {
         log.push_str(&text);
         assert_eq!(server.wait(), Some(0));
     }
-    let lines: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("memory file"))
-        .collect();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("memory file")).collect();
     let path_text = file.display();
     assert_eq!(lines.len(), 4, "{log}");
     let assert_line = |line: &str, end: &str| {

@@ -10,30 +10,20 @@ use nix::unistd::Pid;
 use crate::server::{Server, glasscache, wait_until};
 
 fn run_glasscache(arguments: &[&str]) -> Output {
-    glasscache()
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    glasscache().args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 /// The exit code and the first sentence on stderr.
 fn run_and_read_refusal(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run_glasscache(arguments);
     let text = String::from_utf8(output.stderr).unwrap();
-    (
-        output.status.code(),
-        text.lines().next().unwrap_or_default().to_owned(),
-    )
+    (output.status.code(), text.lines().next().unwrap_or_default().to_owned())
 }
 
 #[test]
 fn invalid_settings_exit_with_code_2_and_one_error_line() {
     let cases: [(&[&str], &str); 10] = [
-        (
-            &["-t", "0"],
-            "threads (-t): \"0\" (command line) must be a whole number from 1 to 256",
-        ),
+        (&["-t", "0"], "threads (-t): \"0\" (command line) must be a whole number from 1 to 256"),
         (
             &["-c", "-1"],
             "conn-limit (-c): \"-1\" (command line) must be a whole number from 1 to 1000000",
@@ -42,10 +32,7 @@ fn invalid_settings_exit_with_code_2_and_one_error_line() {
             &["-B", "http"],
             "protocol (-B): \"http\" (command line) must be one of ascii, binary, auto",
         ),
-        (
-            &["-l", "256.0.0.1"],
-            "listen (-l): 256.0.0.1: cannot resolve the name",
-        ),
+        (&["-l", "256.0.0.1"], "listen (-l): 256.0.0.1: cannot resolve the name"),
         (
             &["-I", "1000"],
             "max-item-size (-I): \"1000\" (command line) must be a size from 1k to 1g",
@@ -58,18 +45,9 @@ fn invalid_settings_exit_with_code_2_and_one_error_line() {
             &["-o", "idle_timout=3"],
             "-o idle_timout: no such option (command line); the nearest is idle_timeout",
         ),
-        (
-            &["-l", "0.0.0.0"],
-            "listen (-l): 0.0.0.0:11211 can be reached by other machines",
-        ),
-        (
-            &["-a", "999"],
-            "unix-mask (-a): \"999\" (command line) must be an octal mask",
-        ),
-        (
-            &["--config", "/no/such/file"],
-            "config: cannot read /no/such/file",
-        ),
+        (&["-l", "0.0.0.0"], "listen (-l): 0.0.0.0:11211 can be reached by other machines"),
+        (&["-a", "999"], "unix-mask (-a): \"999\" (command line) must be an octal mask"),
+        (&["--config", "/no/such/file"], "config: cannot read /no/such/file"),
     ];
     for (flags, sentence) in cases {
         let (code, text) = run_and_read_refusal(&[&["serve"], flags].concat());
@@ -167,10 +145,7 @@ fn accepts_all_of_memcacheds_flags_together() {
         "chunk_size 64",
         "lru_maintainer_thread no",
     ] {
-        assert!(
-            rows.contains(&format!("STAT {row}\r\n")),
-            "{row} is missing in\n{rows}"
-        );
+        assert!(rows.contains(&format!("STAT {row}\r\n")), "{row} is missing in\n{rows}");
     }
 }
 
@@ -185,12 +160,7 @@ fn sigterm_exits_with_code_0_and_removes_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
     let mut server = Server::start(&["-P", pid_file.to_str().unwrap()]);
-    assert!(
-        server
-            .connect()
-            .request("version\r\n")
-            .starts_with("VERSION ")
-    );
+    assert!(server.connect().request("version\r\n").starts_with("VERSION "));
     // The pid file is written before the server reports that it is ready, the port file before that.
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(server.wait(), Some(0));
@@ -210,9 +180,7 @@ fn the_unix_socket_replaces_tcp_and_is_removed() {
         .spawn()
         .unwrap();
     let mut start_line = String::new();
-    BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut start_line)
-        .unwrap();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut start_line).unwrap();
     assert!(start_line.contains("listens on"), "{start_line}");
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"version\r\n").unwrap();
@@ -236,18 +204,9 @@ fn the_daemon_listens_when_the_command_returns() {
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(0));
-    let pid: i32 = std::fs::read_to_string(&pid_file)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let ports = std::fs::read_to_string(&port_file).unwrap();
-    let port: u16 = ports
-        .trim()
-        .strip_prefix("TCP INET: ")
-        .unwrap()
-        .parse()
-        .unwrap();
+    let port: u16 = ports.trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
@@ -309,10 +268,7 @@ fn root_must_name_a_user() {
     let (code, text) = run_and_read_refusal(&["serve", "-p", "-1"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("user (-u)"), "{text}");
-    assert_eq!(
-        Server::start(&["-u", "nobody"]).connect().request("mn\r\n"),
-        "MN"
-    );
+    assert_eq!(Server::start(&["-u", "nobody"]).connect().request("mn\r\n"), "MN");
 }
 
 #[test]
@@ -321,9 +277,7 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     let file = folder.path().join("nodes");
     std::fs::write(&file, "1\na|127.0.0.1|1\n").unwrap();
     let mut command = glasscache();
-    command
-        .args(["serve", "-u", "root", "-p", "-1", "--cluster-file"])
-        .arg(&file);
+    command.args(["serve", "-u", "root", "-p", "-1", "--cluster-file"]).arg(&file);
     let mut server = Server::run_with_stderr(command, Stdio::piped());
     let mut stderr = BufReader::new(server.take_stderr());
     let mut read_line = || {
@@ -342,10 +296,7 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     let mut connection = server.connect();
     connection.send(b"config get cluster\r\n");
     let reply = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
-    assert!(
-        reply.contains("\r\n2\na|127.0.0.1|1 b|127.0.0.1|2\n"),
-        "{reply}"
-    );
+    assert!(reply.contains("\r\n2\na|127.0.0.1|1 b|127.0.0.1|2\n"), "{reply}");
 }
 
 #[test]
@@ -376,10 +327,7 @@ fn the_watchdog_is_off_or_at_least_two_seconds() {
     for wrong_seconds in ["1", "3601", "x"] {
         let (code, text) = run_and_read_refusal(&["serve", "--watchdog", wrong_seconds]);
         assert_eq!(code, Some(2));
-        assert!(
-            text.ends_with("must be 0 or a whole number from 2 to 3600"),
-            "{text}"
-        );
+        assert!(text.ends_with("must be 0 or a whole number from 2 to 3600"), "{text}");
     }
     let (code, text) = run_and_read_refusal(&["serve", "--failure-exit", "0"]);
     assert_eq!(code, Some(2), "{text}");
@@ -423,21 +371,12 @@ fn no_protocol_is_served_without_the_login_that_the_settings_require() {
     let cases: [(&[&str], &str); 9] = [
         (&["-S"], "there are no users to log in"),
         (&["-S", "-B", "auto"], "text clients cannot log in by SASL"),
-        (
-            &["-S", "-B", "ascii"],
-            "SASL (-S) is a part of the binary protocol",
-        ),
-        (
-            &["-S", "-Y", users, "-B", "ascii"],
-            "SASL (-S) is a part of the binary protocol",
-        ),
+        (&["-S", "-B", "ascii"], "SASL (-S) is a part of the binary protocol"),
+        (&["-S", "-Y", users, "-B", "ascii"], "SASL (-S) is a part of the binary protocol"),
         (&["-Y", users, "-B", "auto"], "covers text and meta alone"),
         (&["-Y", users, "-B", "binary"], "covers text and meta alone"),
         (&["-Y", ""], "must be the path of a file"),
-        (
-            &["-Y", "/nonexistent"],
-            "auth-file: /nonexistent cannot be read",
-        ),
+        (&["-Y", "/nonexistent"], "auth-file: /nonexistent cannot be read"),
         (&["-Y", "/"], "auth-file: / cannot be read"),
     ];
     for (flags, sentence) in cases {
@@ -449,10 +388,7 @@ fn no_protocol_is_served_without_the_login_that_the_settings_require() {
     std::fs::write(&file, "secret of foo\n").unwrap();
     let (code, text) = run_and_read_refusal(&["serve", "-u", "root", "-p", "0", "-Y", users]);
     assert_eq!(code, Some(2));
-    assert!(
-        text.contains("line 1 has no colon") && !text.contains("secret"),
-        "{text}"
-    );
+    assert!(text.contains("line 1 has no colon") && !text.contains("secret"), "{text}");
 }
 
 #[test]
@@ -462,14 +398,8 @@ fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
     std::fs::write(&file, "foo:bar\n").unwrap();
     let server = Server::start(&["-l", "0.0.0.0", "-S", "-Y", file.to_str().unwrap()]);
     let mut text_connection = server.connect();
-    assert_eq!(
-        text_connection.request("version\r\n"),
-        "CLIENT_ERROR unauthenticated"
-    );
-    assert_eq!(
-        text_connection.request("set a 0 0 7\r\nfoo bar\r\n"),
-        "STORED"
-    );
+    assert_eq!(text_connection.request("version\r\n"), "CLIENT_ERROR unauthenticated");
+    assert_eq!(text_connection.request("set a 0 0 7\r\nfoo bar\r\n"), "STORED");
     assert_eq!(text_connection.request("get a\r\n"), "END");
     let mut binary_connection = server.connect();
     binary_connection

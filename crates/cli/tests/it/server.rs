@@ -42,9 +42,7 @@ impl Server {
     /// Starts ours with these further flags on a free port.
     pub(crate) fn start(flags: &[&str]) -> Server {
         let mut command = glasscache();
-        command
-            .args(["serve", "-p", "-1", "-u", "root"])
-            .args(flags);
+        command.args(["serve", "-p", "-1", "-u", "root"]).args(flags);
         Server::run(command)
     }
 
@@ -56,9 +54,7 @@ impl Server {
     /// Starts a real memcached with these further flags on a free port.
     pub(crate) fn memcached_with(path: &OsString, flags: &[&str]) -> Server {
         let mut command = Command::new(path);
-        command
-            .args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root"])
-            .args(flags);
+        command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root"]).args(flags);
         Server::run(command)
     }
 
@@ -73,25 +69,15 @@ impl Server {
         // The server may be another user's.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let port_file = folder.path().join("ports");
-        command
-            .env("MEMCACHED_PORT_FILENAME", &port_file)
-            .stderr(stderr);
+        command.env("MEMCACHED_PORT_FILENAME", &port_file).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let port = wait_for_port(&port_file, &mut child);
-        Server {
-            child,
-            port,
-            _folder: folder,
-        }
+        Server { child, port, _folder: folder }
     }
 
     /// A process that listens already.
     pub(crate) fn from_child(child: Child, port: u16) -> Server {
-        Server {
-            child,
-            port,
-            _folder: tempfile::tempdir().unwrap(),
-        }
+        Server { child, port, _folder: tempfile::tempdir().unwrap() }
     }
 
     /// What the process writes on stderr, if the test wanted a pipe there.
@@ -151,9 +137,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new() -> Memory {
-        Memory {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Memory { folder: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -204,10 +188,7 @@ fn wait_for_port(file: &Path, child: &mut Child) -> u16 {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        if let Some(port) = text
-            .lines()
-            .find_map(|line| line.strip_prefix("TCP INET: "))
-        {
+        if let Some(port) = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")) {
             return port.trim().parse().unwrap();
         }
         if let Some(status) = child.try_wait().unwrap() {
@@ -226,9 +207,7 @@ pub(crate) struct TestConnection {
 impl TestConnection {
     /// On an open connection.
     pub(crate) fn new(stream: TcpStream) -> TestConnection {
-        TestConnection {
-            reader: BufReader::new(stream),
-        }
+        TestConnection { reader: BufReader::new(stream) }
     }
 
     /// Sends bytes.

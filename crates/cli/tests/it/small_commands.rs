@@ -36,10 +36,7 @@ fn set_values_are_read_back() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let run = |arguments: &[&str]| run_at(&address, arguments, "from stdin");
-    assert_eq!(
-        run(&["set", "greeting", "hello", "--flags", "7"]).stdout,
-        "stored\n"
-    );
+    assert_eq!(run(&["set", "greeting", "hello", "--flags", "7"]).stdout, "stored\n");
     assert_eq!(run(&["get", "greeting"]).stdout, "hello");
     assert_eq!(run(&["set", "piped"]).code, 0);
     assert_eq!(run(&["get", "piped"]).stdout, "from stdin");
@@ -51,19 +48,12 @@ fn set_values_are_read_back() {
     assert_eq!(first["flags"], 7);
     let refused = run(&["set", "greeting", "again", "--add"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (1, "not stored\n"));
-    assert_eq!(
-        run(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code,
-        0
-    );
+    assert_eq!(run(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code, 0);
     assert_eq!(run(&["get", "greeting"]).stdout, "later");
     assert_eq!(run(&["delete", "greeting"]).code, 0);
     let missing = run(&["delete", "greeting"]);
     assert_eq!(
-        (
-            missing.code,
-            missing.stdout.as_str(),
-            missing.stderr.as_str()
-        ),
+        (missing.code, missing.stdout.as_str(), missing.stderr.as_str()),
         (1, "", "glasscache: greeting: not there\n")
     );
 }
@@ -73,11 +63,7 @@ fn prints_version_counters_and_keys() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let run = |arguments: &[&str]| run_at(&address, arguments, "");
-    assert!(
-        run(&["ping"])
-            .stdout
-            .starts_with(&format!("{address} 1.6."))
-    );
+    assert!(run(&["ping"]).stdout.starts_with(&format!("{address} 1.6.")));
     run(&["set", "a%b", "x"]);
     assert_eq!(run(&["keys"]).stdout, "a%b\n");
     assert!(run(&["keys", "--long"]).stdout.contains("size="));
@@ -105,15 +91,9 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
         (Some(3), vec![first_address.into(), second_address.into()])
     );
     // The time of one server has no part of another's: the silent one took two seconds.
-    assert!(
-        rows.iter()
-            .all(|row| row["took_ms"].as_f64().unwrap() < 2000.0)
-    );
+    assert!(rows.iter().all(|row| row["took_ms"].as_f64().unwrap() < 2000.0));
     let message = document["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains(&silent_address) && message.contains("127.0.0.1:1 "),
-        "{message}"
-    );
+    assert!(message.contains(&silent_address) && message.contains("127.0.0.1:1 "), "{message}");
 }
 
 #[test]
@@ -132,23 +112,13 @@ fn stats_prints_a_summary_and_every_group() {
     assert_eq!(dump.stdout, "user  get 2 hit 1 set 1 del 0\n");
     let summary = run(&["stats", "--interval-ms", "1"]).stdout;
     assert_eq!(summary.lines().count(), 10, "{summary}");
-    assert!(
-        summary.contains("hit ratio    50.0 % since start"),
-        "{summary}"
-    );
+    assert!(summary.contains("hit ratio    50.0 % since start"), "{summary}");
     assert!(run(&["stats", "--all"]).stdout.lines().count() > 80);
     let reset = run(&["stats", "reset"]);
-    assert_eq!(
-        (reset.code, reset.stdout.as_str()),
-        (0, "counters set to 0\n")
-    );
+    assert_eq!((reset.code, reset.stdout.as_str()), (0, "counters set to 0\n"));
     let unknown = run(&["stats", "nosuch"]);
     assert_eq!(unknown.code, 1);
-    assert!(
-        unknown.stderr.contains("the group was \"nosuch\""),
-        "{}",
-        unknown.stderr
-    );
+    assert!(unknown.stderr.contains("the group was \"nosuch\""), "{}", unknown.stderr);
     let without_effect = run(&["stats", "--all", "--interval-ms", "5"]);
     assert_eq!(without_effect.code, 2);
     assert_eq!(run(&["stats", "--json", "--interval-ms", "5"]).code, 2);
@@ -165,12 +135,7 @@ fn why_splits_misses_by_cause_and_prefix() {
         .spawn()
         .unwrap();
     let mut stderr_start = [0; 8];
-    child
-        .stderr
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut stderr_start)
-        .unwrap();
+    child.stderr.as_mut().unwrap().read_exact(&mut stderr_start).unwrap();
     assert_eq!(&stderr_start, b"watching");
     let mut connection = server.connect();
     for (request, reply) in [
@@ -193,13 +158,7 @@ fn why_splits_misses_by_cause_and_prefix() {
     assert_eq!(causes["misses"], 2);
     assert_eq!(causes["removed"], 1);
     assert_eq!(causes["unseen"], 1);
-    assert_eq!(
-        document["result"]["findings"]["prefixes"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    assert_eq!(document["result"]["findings"]["prefixes"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -207,18 +166,11 @@ fn why_rejects_invalid_options() {
     for (arguments, expected_words) in [
         (&["why", "--for-s", "0"][..], "--for-s"),
         (&["why", "--prefix-of", ""], "--prefix-of"),
-        (
-            &["why", "-s", "127.0.0.1:1,127.0.0.1:2"],
-            "one server at a time",
-        ),
+        (&["why", "-s", "127.0.0.1:1,127.0.0.1:2"], "one server at a time"),
     ] {
         let refused = run_at("127.0.0.1:1", arguments, "");
         assert_eq!(refused.code, 2, "{arguments:?}");
-        assert!(
-            refused.stderr.contains(expected_words),
-            "{}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains(expected_words), "{}", refused.stderr);
     }
     assert_eq!(run_at("127.0.0.1:1", &["why"], "").code, 3);
 }
@@ -241,23 +193,10 @@ fn a_failing_command_prints_json_too() {
     let failed = run_at("127.0.0.1:1", &["ping", "--json"], "");
     let document: serde_json::Value = serde_json::from_str(&failed.stdout).unwrap();
     assert_eq!((failed.code, &document["error"]["exit"]), (3, &3.into()));
-    assert!(
-        document["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("127.0.0.1:1")
-    );
-    assert!(
-        document["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("--server")
-    );
+    assert!(document["error"]["message"].as_str().unwrap().contains("127.0.0.1:1"));
+    assert!(document["error"]["message"].as_str().unwrap().contains("--server"));
 
-    let failed = glasscache()
-        .args(["simulate", "log", "--seed", "8", "--json"])
-        .output()
-        .unwrap();
+    let failed = glasscache().args(["simulate", "log", "--seed", "8", "--json"]).output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&failed.stdout).unwrap();
     assert_eq!(failed.status.code(), Some(2));
     assert_eq!(document["error"]["exit"], 2);
@@ -285,16 +224,9 @@ fn config_check_prints_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.toml");
     std::fs::write(&file, "port = \"11211\"").unwrap();
-    let output = glasscache()
-        .args(["config", "check", "--config"])
-        .arg(&file)
-        .output()
-        .unwrap();
+    let output = glasscache().args(["config", "check", "--config"]).arg(&file).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("warning: port") && text.contains("write port = 11211"),
-        "{text}"
-    );
+    assert!(text.contains("warning: port") && text.contains("write port = 11211"), "{text}");
 }
 
 #[test]
@@ -303,9 +235,7 @@ fn generate_reports_replaced_files_and_the_next_step() {
     let file = folder.path().join("keys.csv");
     let generate = || {
         let mut command = glasscache();
-        command
-            .args(["generate", "zipf", "--requests", "10"])
-            .arg(&file);
+        command.args(["generate", "zipf", "--requests", "10"]).arg(&file);
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     let first = generate();
@@ -325,15 +255,7 @@ fn completions_and_manual_pages_name_every_command() {
     for page in ["glasscache.1", "glasscache-serve.1", "glasscache-why.1"] {
         assert!(folder.path().join(page).is_file(), "{page}");
     }
-    assert_eq!(
-        glasscache()
-            .args(["man", "/nowhere"])
-            .output()
-            .unwrap()
-            .status
-            .code(),
-        Some(3)
-    );
+    assert_eq!(glasscache().args(["man", "/nowhere"]).output().unwrap().status.code(), Some(3));
 }
 
 #[test]
@@ -341,28 +263,12 @@ fn exit_codes_distinguish_usage_errors_from_missing_keys() {
     let unreachable_address = "127.0.0.1:1";
     let unreachable = run_at(unreachable_address, &["ping"], "");
     assert_eq!(unreachable.code, 3, "{}", unreachable.stderr);
-    assert!(
-        unreachable.stderr.contains("hint: "),
-        "{}",
-        unreachable.stderr
-    );
-    assert!(
-        unreachable.stderr.contains("--server"),
-        "{}",
-        unreachable.stderr
-    );
-    assert!(
-        !unreachable.stderr.contains("11211"),
-        "{}",
-        unreachable.stderr
-    );
+    assert!(unreachable.stderr.contains("hint: "), "{}", unreachable.stderr);
+    assert!(unreachable.stderr.contains("--server"), "{}", unreachable.stderr);
+    assert!(!unreachable.stderr.contains("11211"), "{}", unreachable.stderr);
     assert_eq!(run_at(unreachable_address, &["keys"], "").code, 3);
     let usage = run_at(unreachable_address, &["get", "a b"], "");
     assert_eq!(usage.code, 2);
-    assert!(
-        usage.stderr.contains("must be 1 to 250 bytes"),
-        "{}",
-        usage.stderr
-    );
+    assert!(usage.stderr.contains("must be 1 to 250 bytes"), "{}", usage.stderr);
     assert_eq!(run_at("no port:x", &["ping"], "").code, 2);
 }

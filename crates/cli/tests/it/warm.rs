@@ -65,10 +65,8 @@ fn start_relay(
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
             let server_stream = TcpStream::connect(&upstream).unwrap();
-            let (mut from_server, mut to_client) = (
-                server_stream.try_clone().unwrap(),
-                client.try_clone().unwrap(),
-            );
+            let (mut from_server, mut to_client) =
+                (server_stream.try_clone().unwrap(), client.try_clone().unwrap());
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut from_server, &mut to_client);
                 let _ = to_client.shutdown(Shutdown::Both);
@@ -108,13 +106,7 @@ fn assert_items_arrive(from: &Server, to: &Server) {
     send_set(&mut connection, "kept", 0, 0, "older");
     assert_eq!(connection.request("ms YSBi 1 b\r\ne\r\n"), "HD");
     for number in 0..1000 {
-        send_set(
-            &mut connection,
-            &format!("many:{number}"),
-            number,
-            0,
-            &format!("v{number}"),
-        );
+        send_set(&mut connection, &format!("many:{number}"), number, 0, &format!("v{number}"));
     }
     send_set(&mut to.connect(), "kept", 0, 0, "newer");
     let result = warm_and_parse_result(from, to);
@@ -172,23 +164,13 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     };
     wait_until(|| request_idle_s() >= 2);
     for number in 0..50 {
-        assert_eq!(
-            connection.request(&format!("mg cold:{number} s\r\n")),
-            "HD s10000"
-        );
+        assert_eq!(connection.request(&format!("mg cold:{number} s\r\n")), "HD s10000");
     }
-    let output = run_warm(
-        &format_address(&from),
-        &format_address(&to),
-        &["--rate", "400"],
-    );
+    let output = run_warm(&format_address(&from), &format_address(&to), &["--rate", "400"]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(0), "{result}");
     assert_eq!(result["end"], "target-full", "{result}");
-    assert!(
-        result["examined_items"].as_u64().unwrap() < 2000,
-        "{result}"
-    );
+    assert!(result["examined_items"].as_u64().unwrap() < 2000, "{result}");
     let relayed_server = Server::start(&["-m", "64"]);
     let recorded_bytes = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let relay_recording = recorded_bytes.clone();
@@ -199,18 +181,11 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     let output = run_warm(&format_address(&from), &relay_address, &[]);
     assert_eq!(output.status.code(), Some(0));
     let sent_text = String::from_utf8_lossy(&recorded_bytes.lock().unwrap()).into_owned();
-    let store_requests = sent_text
-        .lines()
-        .filter_map(|line| line.strip_prefix("ms cold:"));
-    let sent_numbers: Vec<u32> = store_requests
-        .map(|line| line.split(' ').next().unwrap().parse().unwrap())
-        .collect();
+    let store_requests = sent_text.lines().filter_map(|line| line.strip_prefix("ms cold:"));
+    let sent_numbers: Vec<u32> =
+        store_requests.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
     assert_eq!(sent_numbers.len(), 2000);
-    assert!(
-        sent_numbers[..50].iter().all(|number| *number < 50),
-        "{:?}",
-        &sent_numbers[..50]
-    );
+    assert!(sent_numbers[..50].iter().all(|number| *number < 50), "{:?}", &sent_numbers[..50]);
 }
 
 #[test]
@@ -250,14 +225,8 @@ fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     });
     let result =
         parse_document(&run_warm(&relay_address, &format_address(&to), &[]))["result"].clone();
-    assert_eq!(
-        (&result["copied_items"], &result["gone"]),
-        (&1.into(), &1.into())
-    );
-    assert_eq!(
-        (request_value(&to, "a"), request_value(&to, "b")),
-        (None, Some("2".to_owned()))
-    );
+    assert_eq!((&result["copied_items"], &result["gone"]), (&1.into(), &1.into()));
+    assert_eq!((request_value(&to, "a"), request_value(&to, "b")), (None, Some("2".to_owned())));
 }
 
 #[test]
@@ -277,17 +246,8 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     });
     let result =
         parse_document(&run_warm(&format_address(&from), &relay_address, &[]))["result"].clone();
-    assert_eq!(
-        (&result["copied_items"], &result["changed"]),
-        (&1.into(), &2.into())
-    );
-    assert_eq!(
-        (
-            request_value(&to, "deleted"),
-            request_value(&to, "replaced")
-        ),
-        (None, None)
-    );
+    assert_eq!((&result["copied_items"], &result["changed"]), (&1.into(), &2.into()));
+    assert_eq!((request_value(&to, "deleted"), request_value(&to, "replaced")), (None, None));
     assert_eq!(request_value(&to, "same").as_deref(), Some("3"));
 }
 
@@ -299,14 +259,8 @@ fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
     send_set(&mut connection, "stale", 0, 0, "1");
     assert_eq!(connection.request("md stale I\r\n"), "HD");
     let result = warm_and_parse_result(&from, &to);
-    assert_eq!(
-        (&result["copied_items"], &result["stale"]),
-        (&0.into(), &2.into())
-    );
-    assert_eq!(
-        (request_value(&to, "lease"), request_value(&to, "stale")),
-        (None, None)
-    );
+    assert_eq!((&result["copied_items"], &result["stale"]), (&0.into(), &2.into()));
+    assert_eq!((request_value(&to, "lease"), request_value(&to, "stale")), (None, None));
     let reply = from.connect().request("mg stale s\r\n");
     assert!(reply.contains('W') && !reply.contains('Z'), "{reply}");
 }
@@ -328,16 +282,10 @@ fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
     let output = run_warm(&format_address(&from), &format_address(&to), &[]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
-    assert_eq!(
-        (&result["copied_items"], &result["refused"]),
-        (&1.into(), &1.into())
-    );
+    assert_eq!((&result["copied_items"], &result["refused"]), (&1.into(), &1.into()));
     assert_eq!(result["copied_bytes"], 1);
     let refusal = result["refusal"].as_str().unwrap();
-    assert!(
-        refusal.starts_with("SERVER_ERROR object too large"),
-        "{refusal}"
-    );
+    assert!(refusal.starts_with("SERVER_ERROR object too large"), "{refusal}");
 }
 
 #[test]
@@ -345,19 +293,9 @@ fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
     let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
     let mut connection = from.connect();
     for number in 0..1000 {
-        send_set(
-            &mut connection,
-            &number.to_string(),
-            0,
-            0,
-            &"x".repeat(2000),
-        );
+        send_set(&mut connection, &number.to_string(), 0, 0, &"x".repeat(2000));
     }
-    let output = run_warm(
-        &format_address(&from),
-        &format_address(&to),
-        &["--rate", "5000"],
-    );
+    let output = run_warm(&format_address(&from), &format_address(&to), &["--rate", "5000"]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
     assert_eq!(result["end"], "target-refuses");
@@ -414,10 +352,7 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     assert_eq!(document["error"]["kind"], "unreachable");
     let second_result = warm_and_parse_result(&from, &to);
     assert_eq!(
-        (
-            &second_result["copied_items"],
-            &second_result["already_present"]
-        ),
+        (&second_result["copied_items"], &second_result["already_present"]),
         (&80.into(), &20.into())
     );
 }
@@ -430,16 +365,8 @@ fn ctrl_c_prints_the_results_so_far() {
         send_set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let mut command = glasscache();
-    command.args([
-        "warm",
-        "--from",
-        &format_address(&from),
-        "--to",
-        &format_address(&to),
-    ]);
-    command
-        .args(["--rate", "1", "--json"])
-        .stdout(Stdio::piped());
+    command.args(["warm", "--from", &format_address(&from), "--to", &format_address(&to)]);
+    command.args(["--rate", "1", "--json"]).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
     let mut connection = to.connect();
     wait_until(|| {
@@ -453,17 +380,12 @@ fn ctrl_c_prints_the_results_so_far() {
     assert_eq!(output.status.code(), Some(130));
     let document = parse_document(&output);
     assert_eq!(document["result"]["end"], "stopped");
-    assert!(
-        document["result"]["copied_items"].as_u64().unwrap() >= 1,
-        "{document}"
-    );
+    assert!(document["result"]["copied_items"].as_u64().unwrap() >= 1, "{document}");
 }
 
 fn request_at(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut reply = [0; 256];
     let reply_bytes = stream.read(&mut reply).unwrap();

@@ -15,9 +15,7 @@ const COMMAND_LINE_PREFIXES: [&str; 2] = ["To copy: ", "next: "];
 /// What a command prints on a terminal of `columns`; `None` sets no limit.
 fn run_command_line(folder: &Path, command_line: &str, columns: Option<usize>) -> String {
     let mut command = glasscache();
-    command
-        .args(command_line.split_whitespace())
-        .current_dir(folder);
+    command.args(command_line.split_whitespace()).current_dir(folder);
     match columns {
         Some(columns) => command.env("COLUMNS", columns.to_string()),
         None => command.env_remove("COLUMNS"),
@@ -31,9 +29,7 @@ fn run_command_line(folder: &Path, command_line: &str, columns: Option<usize>) -
 /// Lines that a terminal would break, although they could have been shorter.
 fn find_too_long_lines(text: &str, columns: usize) -> Vec<&str> {
     let is_too_long = |line: &&str| {
-        let is_command = COMMAND_LINE_PREFIXES
-            .iter()
-            .any(|start| line.starts_with(start));
+        let is_command = COMMAND_LINE_PREFIXES.iter().any(|start| line.starts_with(start));
         let is_one_word = line.split_whitespace().count() < 2;
         line.chars().count() > columns && !is_command && !is_one_word
     };
@@ -53,39 +49,22 @@ fn write_data_folder() -> tempfile::TempDir {
         "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
         None,
     );
-    run_command_line(
-        folder_path,
-        "generate topic-tree site --requests 2000 --items 300",
-        None,
-    );
+    run_command_line(folder_path, "generate topic-tree site --requests 2000 --items 300", None);
     run_command_line(folder_path, "generate zipf again.csv --requests 10", None);
     // The same log as a complete part, next to a part of which only the beginning exists.
     let cut_folder = folder_path.join("cut");
     std::fs::create_dir(&cut_folder).unwrap();
-    std::fs::copy(
-        folder_path.join("site/latency.json"),
-        cut_folder.join("latency.json"),
-    )
-    .unwrap();
+    std::fs::copy(folder_path.join("site/latency.json"), cut_folder.join("latency.json")).unwrap();
     for stem in ["items", "requests"] {
         let complete_part =
             std::fs::read(folder_path.join(format!("site/{stem}.parquet"))).unwrap();
-        std::fs::write(
-            cut_folder.join(format!("{stem}-0-000000.parquet")),
-            &complete_part,
-        )
-        .unwrap();
-        std::fs::write(
-            cut_folder.join(format!("{stem}-0-000001.parquet")),
-            &complete_part[..100],
-        )
-        .unwrap();
+        std::fs::write(cut_folder.join(format!("{stem}-0-000000.parquet")), &complete_part)
+            .unwrap();
+        std::fs::write(cut_folder.join(format!("{stem}-0-000001.parquet")), &complete_part[..100])
+            .unwrap();
     }
-    std::fs::write(
-        folder_path.join("sizes.csv"),
-        "size,count\n100,50\n2000,20\n90000,3\n",
-    )
-    .unwrap();
+    std::fs::write(folder_path.join("sizes.csv"), "size,count\n100,50\n2000,20\n90000,3\n")
+        .unwrap();
     std::fs::create_dir(folder_path.join("files")).unwrap();
     for number in 0..40 {
         let text = format!("{{\"name\": \"value {number}\", \"tags\": [1, 2, 3]}}\n").repeat(20);
@@ -174,9 +153,6 @@ fn commands_on_servers_fit_the_terminal() {
 
 #[test]
 fn the_check_finds_a_line_that_is_too_long() {
-    assert_eq!(
-        find_too_long_lines("a row of words\nshort", 10),
-        ["a row of words"]
-    );
+    assert_eq!(find_too_long_lines("a row of words\nshort", 10), ["a row of words"]);
     assert!(find_too_long_lines("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
 }

@@ -8,12 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Names of the browser on different systems.
-const BROWSERS: [&str; 4] = [
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-];
+const BROWSERS: [&str; 4] =
+    ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// How a page is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -100,9 +96,7 @@ impl Browser {
         if let Some(session_id) = &self.session_id {
             message["sessionId"] = json!(session_id);
         }
-        self.input
-            .write_all(message.to_string().as_bytes())
-            .unwrap();
+        self.input.write_all(message.to_string().as_bytes()).unwrap();
         self.input.write_all(b"\0").unwrap();
         loop {
             let message = self.receive();
@@ -169,10 +163,7 @@ impl Browser {
             "Runtime.evaluate",
             &json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
         );
-        assert!(
-            result["exceptionDetails"].is_null(),
-            "{expression}: {result}"
-        );
+        assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
 
@@ -220,11 +211,6 @@ fn write_base64(path: &Path, data: &Value) {
         .spawn();
     let mut decoder = decoder.unwrap();
     let base64_text = data.as_str().unwrap();
-    decoder
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(base64_text.as_bytes())
-        .unwrap();
+    decoder.stdin.take().unwrap().write_all(base64_text.as_bytes()).unwrap();
     assert!(decoder.wait().unwrap().success());
 }

@@ -29,11 +29,7 @@ const VIEWS: [(&str, View); 5] = [
 const CHECKS: &str = include_str!("checks.js");
 
 const fn new_view(width: u32, is_dark: bool, is_print: bool) -> View {
-    View {
-        width,
-        is_dark,
-        is_print,
-    }
+    View { width, is_dark, is_print }
 }
 
 fn run_glasscache(folder: &Path, command_line: &str) {
@@ -46,10 +42,7 @@ fn run_glasscache(folder: &Path, command_line: &str) {
 }
 
 fn write_curve(folder: &Path) {
-    run_glasscache(
-        folder,
-        "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
-    );
+    run_glasscache(folder, "generate zipf keys.csv --requests 5000 --keys 300 --size 2000");
     run_glasscache(folder, "curve keys.csv --html curve.html");
 }
 
@@ -157,11 +150,7 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
             browser.open(&page_path, view);
             let faults = browser.evaluate(CHECKS);
             assert_eq!(faults, serde_json::json!([]), "{page} {view_name}");
-            assert_eq!(
-                browser.take_page_problems(),
-                Vec::<String>::new(),
-                "{page} {view_name}"
-            );
+            assert_eq!(browser.take_page_problems(), Vec::<String>::new(), "{page} {view_name}");
             if let Some(screenshot_folder) = &screenshot_folder {
                 browser.write_screenshot(
                     &screenshot_folder.join(page.replace(".html", &format!("-{view_name}.png"))),
@@ -178,10 +167,7 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
     let (_, view) = VIEWS[0];
     browser.open(&folder.path().join("bad.html"), view);
     let faults = browser.evaluate(CHECKS).to_string();
-    assert!(
-        faults.contains("contrast") && faults.contains("wider"),
-        "{faults}"
-    );
+    assert!(faults.contains("contrast") && faults.contains("wider"), "{faults}");
     assert!(browser.take_page_problems().len() >= 2);
 }
 
@@ -200,10 +186,7 @@ fn charts_show_values_switch_lines_and_save_their_data() {
            return document.querySelector('.values').innerText; })()",
     );
     let values = values.as_str().unwrap();
-    assert!(
-        values.contains("size of the cache: ") && values.contains("LRU"),
-        "{values}"
-    );
+    assert!(values.contains("size of the cache: ") && values.contains("LRU"), "{values}");
     let button_and_line_states = browser.evaluate(
         "(() => { const button = document.querySelector('.legend button'); button.click();
            return [button.getAttribute('aria-pressed'), document.querySelector('[data-series=\"0\"]').style.display]; })()",
@@ -242,10 +225,7 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
         list.filter_map(serde_json::Value::as_f64).collect()
     };
     let (ascending, mut descending) = (parse_numbers(&columns[0]), parse_numbers(&columns[1]));
-    assert!(
-        ascending.len() > 2 && ascending.is_sorted(),
-        "{ascending:?}"
-    );
+    assert!(ascending.len() > 2 && ascending.is_sorted(), "{ascending:?}");
     descending.reverse();
     assert!(descending.is_sorted(), "{descending:?}");
     let copied_text = browser.evaluate(
@@ -255,9 +235,6 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
            await new Promise((done) => setTimeout(done)); return text; })()",
     );
     let copied_text = copied_text.as_str().unwrap();
-    assert!(
-        copied_text.starts_with("memcached -o slab_sizes="),
-        "{copied_text}"
-    );
+    assert!(copied_text.starts_with("memcached -o slab_sizes="), "{copied_text}");
     assert_eq!(browser.take_page_problems(), Vec::<String>::new());
 }

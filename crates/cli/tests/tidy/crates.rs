@@ -22,11 +22,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on; the table of replies for
 /// the page of errors; the simulator that a client with a strategy is compared with; the record of a client's calls.
-const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] = [
-    ("cli", &["protocol"]),
-    ("store", &["store"]),
-    ("world", &["record", "sim"]),
-];
+const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] =
+    [("cli", &["protocol"]), ("store", &["store"]), ("world", &["record", "sim"])];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE_CRATES: [&str; 4] = ["protocol", "store", "strategy", "sim"];
 
@@ -59,11 +56,7 @@ fn crates_use_only_crates_below_them() {
     let mut findings = Vec::new();
     for file in list_files() {
         let crate_of = |file: &str| {
-            Some(
-                file.strip_prefix("crates/")?
-                    .strip_suffix("/Cargo.toml")?
-                    .to_owned(),
-            )
+            Some(file.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?.to_owned())
         };
         if let Some(name) = crate_of(&file) {
             findings.extend(find_violations(&name, &parse_manifest(&file), &workspace));
@@ -82,10 +75,7 @@ fn find_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<Strin
     let Some(allowed) = allowed_by_crate.get(name) else {
         return vec![format!("crates/{name} is in no layer")];
     };
-    let allowed_for_tests = allowed_for_tests_by_crate
-        .get(name)
-        .copied()
-        .unwrap_or_default();
+    let allowed_for_tests = allowed_for_tests_by_crate.get(name).copied().unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
         for used_crate in list_our_dependencies(kind, manifest, workspace) {
@@ -101,17 +91,11 @@ fn find_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<Strin
 
 /// Our crates among the dependencies of one kind, on any target, by their own name whatever they are called here.
 fn list_our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
-    let targets = manifest
-        .get("target")
-        .and_then(|targets| targets.as_table());
-    let target_tables = targets
-        .into_iter()
-        .flatten()
-        .filter_map(|(_, table)| table.get(kind));
+    let targets = manifest.get("target").and_then(|targets| targets.as_table());
+    let target_tables = targets.into_iter().flatten().filter_map(|(_, table)| table.get(kind));
     let tables = manifest.get(kind).into_iter().chain(target_tables);
-    let shared_dependencies = workspace
-        .get("workspace")
-        .and_then(|table| table.get("dependencies"));
+    let shared_dependencies =
+        workspace.get("workspace").and_then(|table| table.get("dependencies"));
     let mut used = Vec::new();
     for (name, dependency) in tables.filter_map(|table| table.as_table()).flatten() {
         let is_shared = dependency.get("workspace").is_some();
@@ -133,20 +117,13 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
     let diagram_dependencies = parse_diagram(&read("ARCHITECTURE.md").unwrap());
     let find_difference = |(name, allowed): &(&str, &[&str])| {
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
-        let diagram_names: Option<BTreeSet<&str>> = diagram_dependencies
-            .get(*name)
-            .map(|names| names.iter().map(String::as_str).collect());
+        let diagram_names: Option<BTreeSet<&str>> =
+            diagram_dependencies.get(*name).map(|names| names.iter().map(String::as_str).collect());
         (diagram_names.as_ref() != Some(&allowed))
             .then(|| format!("{name}: drawn {diagram_names:?}"))
     };
-    let findings: Vec<String> = ALLOWED_DEPENDENCIES
-        .iter()
-        .filter_map(find_difference)
-        .collect();
-    assert_none(
-        &findings,
-        "the diagram in ARCHITECTURE.md shows the allowed uses",
-    );
+    let findings: Vec<String> = ALLOWED_DEPENDENCIES.iter().filter_map(find_difference).collect();
+    assert_none(&findings, "the diagram in ARCHITECTURE.md shows the allowed uses");
 }
 
 /// The arrows in the first diagram of a document: each crate with the crates that it uses.
@@ -175,18 +152,13 @@ fn parse_diagram(document: &str) -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     let rules = PURE_CRATES.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
-    assert_none(
-        &find_crates_with_wrong_rules(&rules),
-        "pure crates have the same rules",
-    );
+    assert_none(&find_crates_with_wrong_rules(&rules), "pure crates have the same rules");
 }
 
 #[test]
 fn the_rules_of_pure_crates_name_every_way_out() {
     let rules = read("crates/protocol/clippy.toml").unwrap();
-    let missing = MUST_BE_FORBIDDEN
-        .iter()
-        .filter(|name| !does_forbid(&rules, name));
+    let missing = MUST_BE_FORBIDDEN.iter().filter(|name| !does_forbid(&rules, name));
     let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
     assert_none(&missing, "the rules of pure crates forbid these");
 }
@@ -195,22 +167,15 @@ fn the_rules_of_pure_crates_name_every_way_out() {
 fn does_forbid(rules_text: &str, name: &str) -> bool {
     let rules: Table = rules_text.parse().unwrap();
     let lists = ["disallowed-types", "disallowed-methods"].map(|key| rules.get(key));
-    let entries = lists
-        .into_iter()
-        .flatten()
-        .filter_map(|list| list.as_array());
-    let mut paths = entries
-        .flatten()
-        .filter_map(|entry| entry.get("path")?.as_str());
+    let entries = lists.into_iter().flatten().filter_map(|list| list.as_array());
+    let mut paths = entries.flatten().filter_map(|entry| entry.get("path")?.as_str());
     paths.any(|path| path == name)
 }
 
 /// The crates whose rules are missing or differ from those of the first.
 fn find_crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
     let (_, first_rules) = &rules[0];
-    let wrong_crates = rules
-        .iter()
-        .filter(|(_, text)| text.is_none() || text != first_rules);
+    let wrong_crates = rules.iter().filter(|(_, text)| text.is_none() || text != first_rules);
     wrong_crates
         .map(|(name, _)| format!("crates/{name}/clippy.toml is missing or differs"))
         .collect()
@@ -222,11 +187,7 @@ mod tests {
     fn find_violations_in(name: &str, manifest: &str) -> Vec<String> {
         let workspace =
             r#"workspace.dependencies.renamed = { package = "glasscache-server", path = "x" }"#;
-        find_violations(
-            name,
-            &manifest.parse().unwrap(),
-            &workspace.parse().unwrap(),
-        )
+        find_violations(name, &manifest.parse().unwrap(), &workspace.parse().unwrap())
     }
 
     #[test]
@@ -276,17 +237,11 @@ mod tests {
             find_crates_with_wrong_rules(&[("a", same()), ("b", same())]),
             Vec::<String>::new()
         );
-        assert_eq!(
-            find_crates_with_wrong_rules(&[("a", same()), ("b", None)]).len(),
-            1
-        );
+        assert_eq!(find_crates_with_wrong_rules(&[("a", same()), ("b", None)]).len(), 1);
         assert_eq!(
             find_crates_with_wrong_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
             1
         );
-        assert_eq!(
-            find_crates_with_wrong_rules(&[("a", None), ("b", None)]).len(),
-            2
-        );
+        assert_eq!(find_crates_with_wrong_rules(&[("a", None), ("b", None)]).len(), 2);
     }
 }

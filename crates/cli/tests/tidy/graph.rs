@@ -55,11 +55,7 @@ pub(super) fn resolve_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<
         let names = resolve_alias(&import.names, modules, &aliases);
         let to = find_module(&names, modules).to_vec();
         let is_reexported = import.is_public && to.starts_with(&import.from);
-        (to != import.from && !is_reexported).then(|| Use {
-            from: import.from.clone(),
-            to,
-            names,
-        })
+        (to != import.from && !is_reexported).then(|| Use { from: import.from.clone(), to, names })
     });
     uses.collect()
 }
@@ -68,9 +64,7 @@ pub(super) fn resolve_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<
 fn find_module<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] {
     let lengths = (0..=names.len()).rev();
     let mut prefixes = lengths.map(|length| &names[..length]);
-    prefixes
-        .find(|prefix| modules.contains(*prefix))
-        .unwrap_or_default()
+    prefixes.find(|prefix| modules.contains(*prefix)).unwrap_or_default()
 }
 
 /// Resolves a re-exported name to its original.
@@ -107,11 +101,7 @@ pub(super) fn to_sibling_use(used: &Use) -> Option<(&[String], &str, &str)> {
     if depth > 0 && (from.is_none() || to.is_none()) {
         return None;
     }
-    Some((
-        &used.from[..depth],
-        from.map_or(ROOT, String::as_str),
-        to.map_or(ROOT, String::as_str),
-    ))
+    Some((&used.from[..depth], from.map_or(ROOT, String::as_str), to.map_or(ROOT, String::as_str)))
 }
 
 /// All cycles of sibling modules, at every level.
@@ -130,15 +120,10 @@ pub(super) fn find_cycles(uses: &[Use]) -> Vec<Cycle> {
         let mut seen_members = BTreeSet::new();
         for (module, reached) in &reached_by_module {
             let reaches_back = |other: &&&str| {
-                reached_by_module
-                    .get(**other)
-                    .is_some_and(|reached| reached.contains(module))
+                reached_by_module.get(**other).is_some_and(|reached| reached.contains(module))
             };
-            let members: Vec<String> = reached
-                .iter()
-                .filter(reaches_back)
-                .map(|member| (*member).to_owned())
-                .collect();
+            let members: Vec<String> =
+                reached.iter().filter(reaches_back).map(|member| (*member).to_owned()).collect();
             if reached.contains(module) && seen_members.insert(members.clone()) {
                 let parent = parent.join("::");
                 cycles.push(Cycle { parent, members });
@@ -154,12 +139,8 @@ fn find_reachable<'m>(
     uses_by_module: &BTreeMap<&'m str, BTreeSet<&'m str>>,
 ) -> BTreeSet<&'m str> {
     let mut reached = BTreeSet::new();
-    let mut unvisited: Vec<&str> = uses_by_module
-        .get(from)
-        .into_iter()
-        .flatten()
-        .copied()
-        .collect();
+    let mut unvisited: Vec<&str> =
+        uses_by_module.get(from).into_iter().flatten().copied().collect();
     while let Some(module) = unvisited.pop() {
         if reached.insert(module) {
             unvisited.extend(uses_by_module.get(module).into_iter().flatten());

@@ -24,12 +24,8 @@ use self::tree::{assert_none, has_ending, list_files, read};
 /// The only folder with hand-written `unsafe`.
 const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
 /// Prefixes of paths of one machine, split so that this file does not contain them.
-const PRIVATE_PATHS: [[&str; 2]; 4] = [
-    ["/wo", "rk/"],
-    ["/ro", "ot/"],
-    ["/ho", "me/"],
-    ["/Us", "ers/"],
-];
+const PRIVATE_PATHS: [[&str; 2]; 4] =
+    [["/wo", "rk/"], ["/ro", "ot/"], ["/ho", "me/"], ["/Us", "ers/"]];
 /// Marks of unfinished work, split for the same reason.
 const UNFINISHED_MARKS: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
@@ -48,18 +44,13 @@ fn each_source_file_opens_with_a_sentence() {
         let text = read(file).unwrap_or_default();
         let mut lines = text.lines().skip_while(|line| line.starts_with("#!"));
         let first_line = lines.next().unwrap_or_default();
-        match Path::new(file)
-            .extension()
-            .and_then(|ending| ending.to_str())
-        {
+        match Path::new(file).extension().and_then(|ending| ending.to_str()) {
             Some("rs") => first_line.starts_with("//! ") && first_line.len() > 12,
             Some("py") => first_line.starts_with("\"\"\"") || text.trim().is_empty(),
             _ => true,
         }
     };
-    let sources = list_files()
-        .into_iter()
-        .filter(|file| has_ending(file, &["rs", "py"]));
+    let sources = list_files().into_iter().filter(|file| has_ending(file, &["rs", "py"]));
     let findings: Vec<String> = sources.filter(|file| !opens_with_sentence(file)).collect();
     assert_none(&findings, "each source file begins with a description");
 }
@@ -69,12 +60,10 @@ fn unsafe_stays_in_its_folder() {
     let unsafe_word = ["un", "safe"].concat();
     let is_used = |text: &str| {
         let code = strip_comments(text);
-        ["{", " fn", " impl", " extern", " trait"]
-            .iter()
-            .any(|next| {
-                code.contains(&format!("{unsafe_word}{next}"))
-                    || code.contains(&format!("{unsafe_word} {}", next.trim()))
-            })
+        ["{", " fn", " impl", " extern", " trait"].iter().any(|next| {
+            code.contains(&format!("{unsafe_word}{next}"))
+                || code.contains(&format!("{unsafe_word} {}", next.trim()))
+        })
     };
     let sources = list_files()
         .into_iter()
@@ -84,10 +73,7 @@ fn unsafe_stays_in_its_folder() {
             !file.starts_with(UNSAFE_FOLDER) && read(file).is_some_and(|text| is_used(&text))
         })
         .collect();
-    assert_none(
-        &findings,
-        "`unsafe` is used only in the store's memory folder",
-    );
+    assert_none(&findings, "`unsafe` is used only in the store's memory folder");
 }
 
 #[test]
@@ -124,9 +110,7 @@ fn no_file_names_a_private_machine() {
 fn every_source_file_is_declared() {
     let files = list_files();
     let mut findings = Vec::new();
-    for file in files
-        .iter()
-        .filter(|file| file.starts_with("crates/") && has_ending(file, &["rs"]))
+    for file in files.iter().filter(|file| file.starts_with("crates/") && has_ending(file, &["rs"]))
     {
         let path = Path::new(file);
         let stem = path.file_stem().unwrap().to_str().unwrap();
@@ -138,10 +122,7 @@ fn every_source_file_is_declared() {
             continue;
         }
         let (module_name, folder) = if stem == "mod" {
-            (
-                folder.file_name().unwrap().to_str().unwrap(),
-                folder.parent().unwrap(),
-            )
+            (folder.file_name().unwrap().to_str().unwrap(), folder.parent().unwrap())
         } else {
             (stem, folder)
         };
@@ -173,35 +154,24 @@ fn every_source_file_is_declared() {
 #[test]
 fn no_file_marks_unfinished_work() {
     let mut findings = Vec::new();
-    for file in list_files()
-        .into_iter()
-        .filter(|file| has_ending(file, &["rs", "py", "toml", "sh"]))
+    for file in
+        list_files().into_iter().filter(|file| has_ending(file, &["rs", "py", "toml", "sh"]))
     {
         for (line_index, line) in read(&file).unwrap_or_default().lines().enumerate() {
-            if UNFINISHED_MARKS
-                .iter()
-                .any(|parts| line.contains(&parts.concat()))
-            {
+            if UNFINISHED_MARKS.iter().any(|parts| line.contains(&parts.concat())) {
                 findings.push(format!("{file}:{}: {}", line_index + 1, line.trim()));
             }
         }
     }
-    assert_none(
-        &findings,
-        "unfinished work belongs in an issue, not in a comment",
-    );
+    assert_none(&findings, "unfinished work belongs in an issue, not in a comment");
 }
 
 #[test]
 fn every_makefile_target_has_a_description() {
     let makefile = read("Makefile").unwrap();
-    let phony = makefile
-        .lines()
-        .filter_map(|line| line.strip_prefix(".PHONY: "));
+    let phony = makefile.lines().filter_map(|line| line.strip_prefix(".PHONY: "));
     let has_description = |target: &&str| {
-        makefile
-            .lines()
-            .any(|line| line.starts_with(&format!("{target}:")) && line.contains("## "))
+        makefile.lines().any(|line| line.starts_with(&format!("{target}:")) && line.contains("## "))
     };
     let findings: Vec<String> = phony
         .flat_map(str::split_whitespace)

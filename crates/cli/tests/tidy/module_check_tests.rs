@@ -28,14 +28,8 @@ fn finds_cycles_in_every_syntax() {
         (direct_import, "pub(crate) use crate::{c::C, a::{self, A}};"),
         (direct_import, "mod inner { use super::super::a::A; }"),
         (direct_import, "macro_rules! m { () => { $crate::a::f() } }"),
-        (
-            direct_import,
-            "const QUOTE: char = '\"'; use crate::a::A; // \"",
-        ),
-        (
-            direct_import,
-            "fn f<'a>(x: &'a u8) { let _ = br#\"\"\"#; crate::a::f() }",
-        ),
+        (direct_import, "const QUOTE: char = '\"'; use crate::a::A; // \""),
+        (direct_import, "fn f<'a>(x: &'a u8) { let _ = br#\"\"\"#; crate::a::f() }"),
         ("use crate::c::B;", "use crate::a::A;"),
         ("use crate::B;", "use crate::a::A;"),
     ] {
@@ -45,9 +39,8 @@ fn finds_cycles_in_every_syntax() {
             ("b.rs", b),
             ("c.rs", "pub use crate::b::B;"),
         ]));
-        let is_found = found
-            .iter()
-            .any(|cycle| cycle.members.starts_with(&["a".to_owned(), "b".to_owned()]));
+        let is_found =
+            found.iter().any(|cycle| cycle.members.starts_with(&["a".to_owned(), "b".to_owned()]));
         assert!(is_found, "{a} with {b}: {found:?}");
     }
 }
@@ -118,10 +111,7 @@ fn finds_python_cycles_in_every_syntax() {
         ("from other.a import f", false),
     ] {
         let files = [
-            (
-                "__init__.py",
-                "from glasscache.a import f\nfrom glasscache.b import B",
-            ),
+            ("__init__.py", "from glasscache.a import f\nfrom glasscache.b import B"),
             ("a.py", "from glasscache.b import B"),
             ("b.py", imports),
         ];
@@ -154,10 +144,6 @@ fn finds_upward_uses_and_unlisted_modules() {
     let violations = find_order_violations(order, &module_uses);
     assert_eq!(
         violations,
-        [
-            "beside uses lower::L",
-            "lower uses upper::U",
-            "new is not in the declared order"
-        ]
+        ["beside uses lower::L", "lower uses upper::U", "new is not in the declared order"]
     );
 }

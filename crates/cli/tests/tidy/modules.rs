@@ -20,15 +20,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["meta"],
             &["command"],
             &["login"],
-            &[
-                "reply",
-                "request",
-                "ascii",
-                "base64",
-                "limits",
-                "proxy_header",
-                "replies",
-            ],
+            &["reply", "request", "ascii", "base64", "limits", "proxy_header", "replies"],
         ],
     ),
     (
@@ -67,26 +59,14 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "world",
-        &[
-            &["shrink"],
-            &["generate", "world"],
-            &["checker"],
-            &["network"],
-            &["plan", "random"],
-        ],
+        &[&["shrink"], &["generate", "world"], &["checker"], &["network"], &["plan", "random"]],
     ),
     (
         "server",
         &[
             &["in_memory", "launch", "systemd"],
             &["replacement", "running"],
-            &[
-                "prepared",
-                "restartable_memory",
-                "server_control",
-                "successor",
-                "threads",
-            ],
+            &["prepared", "restartable_memory", "server_control", "successor", "threads"],
             &["login_thread", "start_latch", "watchdog"],
             &["failure", "net"],
             &["session"],
@@ -167,10 +147,7 @@ fn sibling_modules_have_no_cycles() {
             }
             let is_smaller = |known: &Cycle| {
                 known.parent == cycle.parent
-                    && cycle
-                        .members
-                        .iter()
-                        .all(|member| known.members.contains(member))
+                    && cycle.members.iter().all(|member| known.members.contains(member))
             };
             findings.push(if known_cycles.iter().any(is_smaller) {
                 format!(
@@ -219,15 +196,9 @@ fn list_example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
     for used in module_uses {
         if let Some((parent, from, to)) = to_sibling_use(used)
             && parent.join("::") == cycle.parent
-            && [from, to]
-                .iter()
-                .all(|name| cycle.members.iter().any(|member| member == name))
+            && [from, to].iter().all(|name| cycle.members.iter().any(|member| member == name))
         {
-            let example = format!(
-                "\n    {} uses {}",
-                used.from.join("::"),
-                used.names.join("::")
-            );
+            let example = format!("\n    {} uses {}", used.from.join("::"), used.names.join("::"));
             examples.entry((from, to)).or_insert(example);
         }
     }
@@ -251,10 +222,7 @@ fn modules_use_only_modules_below_them() {
 pub(super) fn find_order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<String> {
     let find_row = |module: &str| rows.iter().position(|row| row.contains(&module));
     let mut violations = Vec::new();
-    for used in module_uses
-        .iter()
-        .filter(|used| !used.from.is_empty() && !used.to.is_empty())
-    {
+    for used in module_uses.iter().filter(|used| !used.from.is_empty() && !used.to.is_empty()) {
         let Some(([], from, to)) = to_sibling_use(used) else {
             continue;
         };

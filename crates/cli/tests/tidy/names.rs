@@ -39,10 +39,7 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
     ("shown", "display, format"),
     ("owe owes owed debt debts pay paid", "pending, acknowledge"),
     ("doubt doubts", "uncertain"),
-    (
-        "judge judged judges judging verdict verdicts",
-        "interpret, decide, evaluate",
-    ),
+    ("judge judged judges judging verdict verdicts", "interpret, decide, evaluate"),
     ("condemn condemned", "mark for close"),
     ("comings ties hub desk", "lifecycle, registry, writer"),
     ("beside amid", "what it does"),
@@ -50,29 +47,18 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
     ("parted", "partition"),
     ("place places", "slot, index, offset, position"),
     ("turn turns", "iteration, context"),
-    (
-        "goes who whom nobody somebody",
-        "the subject and an active verb",
-    ),
-    (
-        "aim refill reap obstacle lasting",
-        "goal, request, remove, reason, permanent",
-    ),
+    ("goes who whom nobody somebody", "the subject and an active verb"),
+    ("aim refill reap obstacle lasting", "goal, request, remove, reason, permanent"),
     ("parcel lied", "packet, misbehave"),
     ("loose rubout", "external, delete"),
-    (
-        "mend sister stranger noughts",
-        "fix, related, unknown, zeros",
-    ),
+    ("mend sister stranger noughts", "fix, related, unknown, zeros"),
 ];
 
 #[test]
 fn names_contain_no_retired_words() {
     let mut findings = Vec::new();
     for file in list_files() {
-        let is_checked = CHECKED_FOLDERS
-            .iter()
-            .any(|folder| file.starts_with(folder));
+        let is_checked = CHECKED_FOLDERS.iter().any(|folder| file.starts_with(folder));
         if !is_checked || !has_ending(&file, &["rs", "py"]) {
             continue;
         }
@@ -82,9 +68,7 @@ fn names_contain_no_retired_words() {
         } else {
             list_declared_names(&text)
         };
-        let path = file
-            .rsplit_once('.')
-            .map_or(file.as_str(), |(path, _)| path);
+        let path = file.rsplit_once('.').map_or(file.as_str(), |(path, _)| path);
         let names = path.split('/').chain(declared);
         let retired =
             names.filter_map(|name| Some(format!("{file}: {name} ({})", find_replacement(name)?)));
@@ -96,11 +80,8 @@ fn names_contain_no_retired_words() {
 /// The terms to use instead of a retired word in a name.
 fn find_replacement(name: &str) -> Option<&'static str> {
     let parts = split_name(name);
-    let is_retired = |words: &str| {
-        words
-            .split(' ')
-            .any(|word| parts.iter().any(|part| part == word))
-    };
+    let is_retired =
+        |words: &str| words.split(' ').any(|word| parts.iter().any(|part| part == word));
     let rule = RETIRED_WORDS.iter().find(|(words, _)| is_retired(words));
     rule.map(|(_, replacement)| *replacement)
 }
@@ -130,17 +111,11 @@ fn list_declared_names(text: &str) -> Vec<&str> {
         match *token {
             "fn" => {
                 names.extend(next_tokens.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(
-                    next_tokens,
-                    "(",
-                )));
+                names.extend(list_names_before_colons(find_bracketed_tokens(next_tokens, "(")));
             }
             "struct" | "union" => {
                 names.extend(next_tokens.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(
-                    next_tokens,
-                    "{",
-                )));
+                names.extend(list_names_before_colons(find_bracketed_tokens(next_tokens, "{")));
             }
             "enum" => {
                 names.extend(next_tokens.first());
@@ -198,11 +173,7 @@ fn group_length(tokens: &[&str]) -> usize {
 fn list_names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
     let top_level_tokens = list_top_level_tokens(body);
     let ends_with_colon = |pair: &&[&str]| pair[1] == ":";
-    top_level_tokens
-        .windows(2)
-        .filter(ends_with_colon)
-        .map(|pair| pair[0])
-        .collect()
+    top_level_tokens.windows(2).filter(ends_with_colon).map(|pair| pair[0]).collect()
 }
 
 /// The variants of an enum: the first name after each comma, outside inner brackets.
@@ -233,9 +204,7 @@ mod tests {
 
     fn find_retired_names(source: &str) -> Vec<&str> {
         let names = list_declared_names(source).into_iter();
-        names
-            .filter(|name| find_replacement(name).is_some())
-            .collect()
+        names.filter(|name| find_replacement(name).is_some()).collect()
     }
 
     #[test]
@@ -244,10 +213,7 @@ mod tests {
             ("fn tell_limit() {}", "tell_limit"),
             ("fn f<F: Fn(u8) -> u8>(first: F, deeds: &[u8]) {}", "deeds"),
             ("pub(crate) struct Verdict;", "Verdict"),
-            (
-                "struct S<T> { pub a: T, pub(super) judged_on: Vec<(T, u8)> }",
-                "judged_on",
-            ),
+            ("struct S<T> { pub a: T, pub(super) judged_on: Vec<(T, u8)> }", "judged_on"),
             ("enum E { A(u8), #[x] GoesOn { a: u8 }, B }", "GoesOn"),
             ("trait Dice {}", "Dice"),
             ("const PLACES_MAX: u8 = 1;", "PLACES_MAX"),

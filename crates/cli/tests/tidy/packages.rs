@@ -62,22 +62,16 @@ fn licences_of_packages_are_allowed() {
 /// Whether one choice of a licence expression is allowed as a whole.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ");
-    let parts = expression
-        .split(" AND ")
-        .map(|part| part.trim_matches(['(', ')']));
-    parts.into_iter().all(|part| {
-        part.split(" OR ")
-            .any(|licence| ALLOWED_LICENCES.contains(&licence.trim()))
-    })
+    let parts = expression.split(" AND ").map(|part| part.trim_matches(['(', ')']));
+    parts
+        .into_iter()
+        .all(|part| part.split(" OR ").any(|licence| ALLOWED_LICENCES.contains(&licence.trim())))
 }
 
 #[test]
 fn packages_occur_in_one_version() {
     let lock_text = read("Cargo.lock").unwrap();
-    assert_none(
-        &find_duplicate_packages(&lock_text),
-        "packages occur in one version",
-    );
+    assert_none(&find_duplicate_packages(&lock_text), "packages occur in one version");
 }
 
 /// Packages with several versions, without those for Windows only and the known ones.
@@ -93,9 +87,7 @@ fn find_duplicate_packages(lock_text: &str) -> Vec<String> {
     let is_known = |name: &str| name.starts_with("windows-") || KNOWN_DUPLICATES.contains(&name);
     versions.retain(|name, versions| versions.len() > 1 && !is_known(name));
     let duplicates = versions.into_iter();
-    duplicates
-        .map(|(name, versions)| format!("{name}: {versions:?}"))
-        .collect()
+    duplicates.map(|(name, versions)| format!("{name}: {versions:?}")).collect()
 }
 
 #[test]
@@ -103,15 +95,13 @@ fn every_dependency_is_used() {
     let files = list_files();
     let mut findings = Vec::new();
     for file in &files {
-        let Some(folder) = file
-            .strip_suffix("Cargo.toml")
-            .filter(|folder| folder.starts_with("crates/"))
+        let Some(folder) =
+            file.strip_suffix("Cargo.toml").filter(|folder| folder.starts_with("crates/"))
         else {
             continue;
         };
-        let source_files = files
-            .iter()
-            .filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
+        let source_files =
+            files.iter().filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
         let sources: String = source_files.filter_map(|file| read(file)).collect();
         let unused = find_unused_dependencies(&read(file).unwrap(), &sources);
         findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
@@ -124,24 +114,14 @@ fn find_unused_dependencies(manifest_text: &str, sources: &str) -> Vec<String> {
     let manifest: Table = manifest_text.parse().unwrap();
     let source_words: BTreeSet<&str> = split_into_tokens(sources).into_iter().collect();
     let kinds = ["dependencies", "build-dependencies", "dev-dependencies"];
-    let tables = kinds
-        .iter()
-        .filter_map(|kind| manifest.get(*kind)?.as_table());
+    let tables = kinds.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
     let is_unused = |name: &&String| {
-        let renamed = RENAMED_LIBRARIES
-            .iter()
-            .find(|(package, _)| package == name);
-        let library = renamed.map_or_else(
-            || name.replace('-', "_"),
-            |(_, library)| (*library).to_owned(),
-        );
+        let renamed = RENAMED_LIBRARIES.iter().find(|(package, _)| package == name);
+        let library =
+            renamed.map_or_else(|| name.replace('-', "_"), |(_, library)| (*library).to_owned());
         !source_words.contains(library.as_str())
     };
-    tables
-        .flat_map(Table::keys)
-        .filter(is_unused)
-        .cloned()
-        .collect()
+    tables.flat_map(Table::keys).filter(is_unused).cloned().collect()
 }
 
 #[test]
@@ -159,9 +139,7 @@ fn every_crate_has_the_minimum_version_of_the_workspace() {
 fn inherits_rust_version(manifest_text: &str) -> bool {
     let manifest: Table = manifest_text.parse().unwrap();
     let version = manifest["package"].get("rust-version");
-    version
-        .and_then(|version| version.get("workspace"))
-        .is_some()
+    version.and_then(|version| version.get("workspace")).is_some()
 }
 
 mod tests {
@@ -189,10 +167,7 @@ mod tests {
         };
         let lock_text = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
         assert_eq!(find_duplicate_packages(&lock_text), Vec::<String>::new());
-        assert_eq!(
-            find_duplicate_packages(&(lock_text + &package("a", "2.0.0"))).len(),
-            1
-        );
+        assert_eq!(find_duplicate_packages(&(lock_text + &package("a", "2.0.0"))).len(), 1);
     }
 
     #[test]
@@ -204,9 +179,7 @@ mod tests {
 
     #[test]
     fn finds_a_crate_with_its_own_minimum_version() {
-        assert!(inherits_rust_version(
-            "[package]\nrust-version.workspace = true"
-        ));
+        assert!(inherits_rust_version("[package]\nrust-version.workspace = true"));
         assert!(!inherits_rust_version("[package]\nrust-version = \"1.80\""));
         assert!(!inherits_rust_version("[package]\nname = \"a\""));
     }

@@ -73,9 +73,8 @@ fn parse_imported_names(
     folder: &[String],
 ) -> Vec<(Path, Option<String>)> {
     let to_path = |text: &str| -> Path { text.split('.').map(str::to_owned).collect() };
-    let Some((source, names)) = statement
-        .strip_prefix("from ")
-        .and_then(|rest| rest.split_once(" import "))
+    let Some((source, names)) =
+        statement.strip_prefix("from ").and_then(|rest| rest.split_once(" import "))
     else {
         let modules = statement.strip_prefix("import ").unwrap_or_default();
         let paths = modules.split(',').filter_map(|module| {
@@ -97,11 +96,7 @@ fn parse_imported_names(
             let kept_folders = folder.len().saturating_sub(dot_count - 1);
             let source_path = to_path(&source[dot_count..]);
             let below = source_path.into_iter().filter(|name| !name.is_empty());
-            folder[..kept_folders]
-                .iter()
-                .cloned()
-                .chain(below)
-                .collect()
+            folder[..kept_folders].iter().cloned().chain(below).collect()
         }
     };
     let names = names.trim_matches(|c: char| c.is_whitespace() || c == '(' || c == ')');

@@ -30,14 +30,9 @@ pub(super) fn read_modules(files: &BTreeMap<String, String>) -> (BTreeSet<Path>,
     let is_named_tests = |module: &Path| module.last().is_some_and(|name| name.ends_with("tests"));
     let is_test = |module: &Path| {
         is_named_tests(module)
-            || test_modules
-                .iter()
-                .any(|test_module| module.starts_with(test_module))
+            || test_modules.iter().any(|test_module| module.starts_with(test_module))
     };
-    let modules = all_modules
-        .iter()
-        .filter(|module| !is_test(module))
-        .cloned();
+    let modules = all_modules.iter().filter(|module| !is_test(module)).cloned();
     let modules = modules.collect();
     imports.retain(|import| !is_test(&import.from));
     (modules, imports)
@@ -71,8 +66,7 @@ impl<'t> Reader<'t> {
             match self.token_ahead(0) {
                 "#" => self.skip_attribute(),
                 "mod" if self.token_ahead(2) == "{" => {
-                    self.inline_modules
-                        .push((self.token_ahead(1).to_owned(), self.depth));
+                    self.inline_modules.push((self.token_ahead(1).to_owned(), self.depth));
                     self.index += 2;
                 }
                 "use" if self.token_ahead(1) != "<" => {
@@ -86,8 +80,7 @@ impl<'t> Reader<'t> {
                 }
                 "}" => {
                     self.depth = self.depth.saturating_sub(1);
-                    self.inline_modules
-                        .pop_if(|(_, depth)| *depth == self.depth);
+                    self.inline_modules.pop_if(|(_, depth)| *depth == self.depth);
                     self.index += 1;
                 }
                 _ if self.begins_path() => self.read_use_tree(&[], None),
@@ -97,10 +90,7 @@ impl<'t> Reader<'t> {
     }
 
     fn token_ahead(&self, ahead: usize) -> &'t str {
-        self.tokens
-            .get(self.index + ahead)
-            .copied()
-            .unwrap_or_default()
+        self.tokens.get(self.index + ahead).copied().unwrap_or_default()
     }
 
     fn previous_token(&self) -> &'t str {
@@ -245,11 +235,7 @@ impl<'t> Reader<'t> {
             alias = Some(self.token_ahead(1));
             self.index += 2;
         }
-        self.record_import(
-            &names,
-            alias.filter(|_| is_public_use.is_some()),
-            is_public_use,
-        );
+        self.record_import(&names, alias.filter(|_| is_public_use.is_some()), is_public_use);
     }
 
     fn record_import(&mut self, names: &[&str], alias: Option<&str>, is_public_use: Option<bool>) {
@@ -284,9 +270,7 @@ impl<'t> Reader<'t> {
             remaining_names = others;
         }
         // `a::{self, B}` names `a` itself.
-        let remaining_names = remaining_names
-            .strip_suffix(&["self"])
-            .unwrap_or(remaining_names);
+        let remaining_names = remaining_names.strip_suffix(&["self"]).unwrap_or(remaining_names);
         path.extend(remaining_names.iter().map(|name| (*name).to_owned()));
         Some(path)
     }

@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Every file that git tracks or would add, as a path from the root.
@@ -34,16 +31,9 @@ pub(super) fn list_files() -> Vec<String> {
 
 fn list_files_by_walking() -> String {
     let mut listing = String::new();
-    let mut folders: Vec<PathBuf> = [
-        "crates",
-        "tests",
-        "python",
-        "docs",
-        "conformance",
-        "scripts",
-    ]
-    .map(|name| workspace_root().join(name))
-    .into();
+    let mut folders: Vec<PathBuf> = ["crates", "tests", "python", "docs", "conformance", "scripts"]
+        .map(|name| workspace_root().join(name))
+        .into();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
@@ -62,9 +52,7 @@ pub(super) fn read(file: &str) -> Option<String> {
 }
 
 pub(super) fn has_ending(file: &str, endings: &[&str]) -> bool {
-    let ending = Path::new(file)
-        .extension()
-        .and_then(|ending| ending.to_str());
+    let ending = Path::new(file).extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| endings.contains(&ending))
 }
 

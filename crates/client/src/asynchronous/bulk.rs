@@ -20,10 +20,7 @@ impl AsyncClient {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in request_rounds(requests) {
             let mut permits = Vec::with_capacity(round.len());
-            for (slot, _) in round
-                .iter()
-                .filter_map(|&request_index| requests.get(request_index))
-            {
+            for (slot, _) in round.iter().filter_map(|&request_index| requests.get(request_index)) {
                 let server = self.core.server(*slot)?;
                 permits.push(acquire_permit(&server, budget).await?);
             }

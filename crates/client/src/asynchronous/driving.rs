@@ -59,11 +59,7 @@ async fn join_all<'f>(
     let mut unfinished: Vec<_> = futures.collect();
     poll_fn(|context| {
         unfinished.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if unfinished.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        if unfinished.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }

@@ -57,9 +57,7 @@ impl AsyncClient {
         placement: Placement,
         options: Options,
     ) -> Result<Self, Error> {
-        Ok(Self {
-            core: Client::new(addresses, placement, options)?,
-        })
+        Ok(Self { core: Client::new(addresses, placement, options)? })
     }
 
     /// Settings, costs, keys, servers: what needs no waiting. Its calls would block the runtime.

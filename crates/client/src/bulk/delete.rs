@@ -18,22 +18,13 @@ pub struct BulkDelete {
 impl BulkDelete {
     /// Partitions wire keys, which have their namespace.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
-        Self {
-            partitions: partition_keys(client, keys),
-        }
+        Self { partitions: partition_keys(client, keys) }
     }
 
     /// The index of the key that was not removed and why, if a reply is a failure.
     pub fn failure(&self, reply: BulkReply<'_>) -> Option<(usize, Error)> {
-        let index = *self
-            .partitions
-            .get(reply.request_index)?
-            .indices
-            .get(reply.reply_index)?;
-        Some((
-            index,
-            write_outcome_of_reply(reply.parsed, reply.server).err()?,
-        ))
+        let index = *self.partitions.get(reply.request_index)?.indices.get(reply.reply_index)?;
+        Some((index, write_outcome_of_reply(reply.parsed, reply.server).err()?))
     }
 }
 

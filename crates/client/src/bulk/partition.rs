@@ -25,11 +25,7 @@ pub struct Partition {
 impl Partition {
     /// A partition of one key that takes no more.
     pub(super) fn of_single_key(slot: usize, index: usize) -> Self {
-        Self {
-            slot,
-            indices: vec![index],
-            weight: usize::MAX,
-        }
+        Self { slot, indices: vec![index], weight: usize::MAX }
     }
 }
 
@@ -50,11 +46,7 @@ pub trait Partitioned {
         &'a self,
         entries_by_partition: &'a [Vec<Self::Entry<'a>>],
     ) -> Vec<ServerRequest<'a>> {
-        let partitions = self
-            .partitions()
-            .iter()
-            .zip(entries_by_partition)
-            .enumerate();
+        let partitions = self.partitions().iter().zip(entries_by_partition).enumerate();
         partitions
             .map(|(partition_index, (partition, entries))| {
                 (partition.slot, [self.request(partition_index, entries)])
@@ -69,9 +61,7 @@ pub trait Partitioned {
         entry_at: impl Fn(usize) -> Option<E>,
     ) -> Vec<E> {
         let partition = self.partitions().get(partition_index);
-        let indices = partition
-            .into_iter()
-            .flat_map(|partition| &partition.indices);
+        let indices = partition.into_iter().flat_map(|partition| &partition.indices);
         indices.filter_map(|&index| entry_at(index)).collect()
     }
 
@@ -85,12 +75,7 @@ pub trait Partitioned {
                 return call_entries.to_vec();
             }
             let mut entries = Vec::with_capacity(partition.indices.len());
-            entries.extend(
-                partition
-                    .indices
-                    .iter()
-                    .filter_map(|&index| call_entries.get(index)),
-            );
+            entries.extend(partition.indices.iter().filter_map(|&index| call_entries.get(index)));
             entries
         };
         self.partitions().iter().map(entries_of_partition).collect()
@@ -130,21 +115,15 @@ pub(super) fn add_to_partition(
     weight: usize,
     weight_max: usize,
 ) {
-    let mut partitions_of_slot = partitions
-        .iter_mut()
-        .rev()
-        .filter(|partition| partition.slot == slot);
+    let mut partitions_of_slot =
+        partitions.iter_mut().rev().filter(|partition| partition.slot == slot);
     match partitions_of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max)
     {
         Some(partition) => {
             partition.indices.push(index);
             partition.weight += weight;
         }
-        None => partitions.push(Partition {
-            slot,
-            indices: vec![index],
-            weight,
-        }),
+        None => partitions.push(Partition { slot, indices: vec![index], weight }),
     }
 }
 
@@ -162,9 +141,6 @@ mod tests {
             .iter()
             .map(|partition| (partition.slot, partition.indices.clone()))
             .collect();
-        assert_eq!(
-            slots_and_indices,
-            [(0, vec![0, 1]), (0, vec![2]), (0, vec![3]), (1, vec![4])]
-        );
+        assert_eq!(slots_and_indices, [(0, vec![0, 1]), (0, vec![2]), (0, vec![3]), (1, vec![4])]);
     }
 }

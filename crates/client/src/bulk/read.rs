@@ -49,12 +49,8 @@ impl BulkRead {
             let wire_key = encoder.wire_key(key, &mut scratch)?;
             let slot = only_slot.unwrap_or_else(|| client.slot_of(wire_key.bytes));
             if wire_key.is_base64 {
-                bulk_read
-                    .base64_keys
-                    .insert(bulk_read.partitions.len(), wire_key.into());
-                bulk_read
-                    .partitions
-                    .push(Partition::of_single_key(slot, index));
+                bulk_read.base64_keys.insert(bulk_read.partitions.len(), wire_key.into());
+                bulk_read.partitions.push(Partition::of_single_key(slot, index));
             } else {
                 add_to_partition(&mut bulk_read.partitions, index, slot, 1, LINE_KEYS_MAX);
             }
@@ -83,10 +79,7 @@ impl BulkRead {
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
         refusal_to_error(reply.parsed, reply.server)?;
-        let partition = self
-            .partitions
-            .get(reply.request_index)
-            .ok_or(Error::Closed)?;
+        let partition = self.partitions.get(reply.request_index).ok_or(Error::Closed)?;
         let mut value_bytes = 0;
         for found in pipeline.found_values() {
             value_bytes += found.value_bytes as u64;
@@ -108,10 +101,7 @@ impl Partitioned for BulkRead {
     fn request<'a>(&'a self, partition_index: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
         let (prefix, cas) = (&self.namespace, self.cas);
         match self.base64_keys.get(&partition_index) {
-            Some(key) => Request::Get {
-                key: key.wire_key(),
-                cas,
-            },
+            Some(key) => Request::Get { key: key.wire_key(), cas },
             None => Request::GetMany { prefix, keys, cas },
         }
     }

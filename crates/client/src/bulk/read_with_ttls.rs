@@ -27,18 +27,13 @@ impl BulkReadWithTtls {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.membership.watch();
-        Self {
-            partitions: partition_keys(client, keys),
-        }
+        Self { partitions: partition_keys(client, keys) }
     }
 
     /// Adds the items in a reply: one reply for each key, or one for all keys from a server without meta commands.
     pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
-        let partition = self
-            .partitions
-            .get(reply.request_index)
-            .ok_or(Error::Closed)?;
+        let partition = self.partitions.get(reply.request_index).ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();
@@ -69,18 +64,14 @@ pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<Ind
 }
 
 fn near_value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
-    NearValue {
-        flags: found.flags,
-        bytes: pipeline.body(found).into(),
-    }
+    NearValue { flags: found.flags, bytes: pipeline.body(found).into() }
 }
 
 /// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a
 /// manifest would outlive the pieces that it names.
 fn cacheable_ttl_s(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
     let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
-    meta.ttl_s
-        .filter(|_| !meta.stale && !meta.won && !is_manifest)
+    meta.ttl_s.filter(|_| !meta.stale && !meta.won && !is_manifest)
 }
 
 impl Partitioned for BulkReadWithTtls {
@@ -140,11 +131,9 @@ impl Budget<'_> {
         let deadline = fetch.deadline(self.deadline);
         match fetch.reason() {
             FetchReason::Items => *self,
-            FetchReason::Load | FetchReason::Page => Self {
-                started: fetch.started_at(),
-                deadline,
-                ..self.for_next_request()
-            },
+            FetchReason::Load | FetchReason::Page => {
+                Self { started: fetch.started_at(), deadline, ..self.for_next_request() }
+            }
         }
     }
 }

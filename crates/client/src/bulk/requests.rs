@@ -120,9 +120,7 @@ impl Client {
         round: &[usize],
         budget: &Budget<'_>,
     ) -> Result<Vec<CallWithError<'a>>, Error> {
-        let round_requests = round
-            .iter()
-            .filter_map(|&request_index| requests.get(request_index));
+        let round_requests = round.iter().filter_map(|&request_index| requests.get(request_index));
         round_requests
             .map(|(slot, request)| {
                 let server = self.server(*slot)?;
@@ -208,9 +206,8 @@ mod tests {
 
     #[test]
     fn a_round_has_one_request_for_each_server() {
-        let requests: Vec<ServerRequest<'_>> = [7, 8, 7, 7, 8]
-            .map(|slot| (slot, [Request::Version]))
-            .into();
+        let requests: Vec<ServerRequest<'_>> =
+            [7, 8, 7, 7, 8].map(|slot| (slot, [Request::Version])).into();
         assert_eq!(request_rounds(&requests), [vec![0, 1], vec![2, 4], vec![3]]);
     }
 }

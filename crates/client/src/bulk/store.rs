@@ -89,19 +89,14 @@ impl BulkStore {
         let Some(partition) = self.partitions.get(reply.request_index) else {
             return;
         };
-        let StoreFailures {
-            failed_items,
-            partitions_with_unnamed_refusals,
-        } = store_failures;
+        let StoreFailures { failed_items, partitions_with_unnamed_refusals } = store_failures;
         let mut add_failure = |reply_index: usize, error: Error| {
             if let Some(&index) = partition.indices.get(reply_index) {
                 failed_items.push_back(((index, partition.slot), error));
             }
         };
-        let not_stored_error = |outcome| Error::NotStored {
-            server: reply.server.to_owned(),
-            outcome,
-        };
+        let not_stored_error =
+            |outcome| Error::NotStored { server: reply.server.to_owned(), outcome };
         match reply.parsed {
             Reply::Quiet(failed_replies, refusals) => {
                 for (reply_index, code) in failed_replies {
@@ -145,16 +140,10 @@ impl BulkStore {
             // A value without a form in its server's command set keeps the others of its partition from being sent.
             let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
             if is_unsupported
-                || store_failures
-                    .partitions_with_unnamed_refusals
-                    .contains(&partition_index)
+                || store_failures.partitions_with_unnamed_refusals.contains(&partition_index)
             {
-                items_to_retry.extend(
-                    partition
-                        .indices
-                        .iter()
-                        .map(|&index| (index, partition.slot)),
-                );
+                items_to_retry
+                    .extend(partition.indices.iter().map(|&index| (index, partition.slot)));
                 failed_items.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
                 let without_reply = bulk_result.failures_without_reply(&partition.indices);
@@ -165,12 +154,7 @@ impl BulkStore {
         // This client's own limit refused them: slot 0 stands for no server.
         let too_long_failures = self.too_long_failures.iter().cloned();
         failed_items.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(
-            items,
-            (self.mode, self.exptime),
-            items_to_retry,
-            failed_items,
-        )
+        StoreManySteps::new(items, (self.mode, self.exptime), items_to_retry, failed_items)
     }
 }
 

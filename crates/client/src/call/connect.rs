@@ -123,11 +123,7 @@ impl Call<'_> {
     /// Wraps a socket for the driver: a runtime registers it, a thread polls it.
     #[cfg_attr(
         not(feature = "tokio"),
-        expect(
-            clippy::unused_self,
-            clippy::unnecessary_wraps,
-            reason = "as with a runtime"
-        )
+        expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with a runtime")
     )]
     fn wrap_socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
         #[cfg(feature = "tokio")]
@@ -148,14 +144,8 @@ impl Call<'_> {
 
     pub(super) fn finish_connecting(&mut self) -> Result<(), StepError> {
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        let mut fds = [PollFd::from_borrowed_fd(
-            socket_connection.fd(),
-            PollFlags::OUT,
-        )];
-        let no_timeout = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut fds = [PollFd::from_borrowed_fd(socket_connection.fd(), PollFlags::OUT)];
+        let no_timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         match rustix::event::poll(&mut fds, Some(&no_timeout)) {
             Ok(0) if self.candidates.is_next_due(Instant::now()) => {
                 return self.connect_to_next("no reply".into());
@@ -167,9 +157,7 @@ impl Call<'_> {
         if let Err(error) = connect::finish_connect(socket_connection.fd()) {
             return self.connect_to_next(error.to_string());
         }
-        self.server
-            .resolver
-            .remember_connected(self.candidates.current());
+        self.server.resolver.remember_connected(self.candidates.current());
         if let Some(tls) = &self.server.options.tls {
             match tls.session(&self.server.endpoint) {
                 Ok(session) => socket_connection.begin_tls(TlsSession::new(session)),
@@ -185,9 +173,7 @@ impl Call<'_> {
         let attempt = self.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         socket_connection.continue_handshake()?;
-        socket_connection
-            .state_machine
-            .handle_connected(self.presumes_classic, attempt);
+        socket_connection.state_machine.handle_connected(self.presumes_classic, attempt);
         self.stage = CallStage::Opening;
         Ok(())
     }

@@ -55,10 +55,8 @@ impl Call<'_> {
                 | CallStage::Handshaking
         );
         let attempt = self.attempt();
-        let socket_connection = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::socket_connection);
+        let socket_connection =
+            self.connection.as_mut().and_then(PooledConnection::socket_connection);
         let Some(socket_connection) = socket_connection.filter(|_| !is_connecting) else {
             return self.fail_unconnected(reason);
         };
@@ -79,9 +77,7 @@ impl Call<'_> {
             ));
         }
         match &reason {
-            Some(reason) => socket_connection
-                .state_machine
-                .handle_disconnect(is_orderly, reason),
+            Some(reason) => socket_connection.state_machine.handle_disconnect(is_orderly, reason),
             None => socket_connection.state_machine.tick(self.deadline),
         }
         if failure.is_none()
@@ -145,13 +141,9 @@ impl Call<'_> {
         self.was_retried = true;
         if let Some(connection) = &mut self.connection {
             // Quiet writes of which no byte was sent are sent again; the others are lost.
-            let pending = connection
-                .socket_connection()
-                .and_then(|socket_connection| {
-                    socket_connection
-                        .state_machine
-                        .take_unsent_buffered_writes()
-                });
+            let pending = connection.socket_connection().and_then(|socket_connection| {
+                socket_connection.state_machine.take_unsent_buffered_writes()
+            });
             self.write_batch = match (self.write_batch.take(), pending) {
                 (Some(mut write_batch), Some(pending)) => {
                     write_batch.pending = pending;
@@ -180,11 +172,7 @@ impl Call<'_> {
 
     /// The error context of a call of which no byte was sent.
     pub(super) fn unsent_context(&self, phase: Phase) -> Context {
-        Context {
-            server: self.server.name.clone(),
-            phase,
-            retry_is_safe: true,
-        }
+        Context { server: self.server.name.clone(), phase, retry_is_safe: true }
     }
 
     /// The error of a call of which no byte was sent.
@@ -213,10 +201,7 @@ impl Drop for Call<'_> {
         let holds_connection_or_batch = self.connection.is_some() || self.write_batch.is_some();
         if holds_connection_or_batch && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
-            self.write_batch
-                .take()
-                .into_iter()
-                .for_each(WriteBatch::abandon);
+            self.write_batch.take().into_iter().for_each(WriteBatch::abandon);
             self.connection = None;
         }
     }

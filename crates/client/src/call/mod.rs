@@ -276,11 +276,7 @@ impl<'a> Call<'a> {
     }
 
     fn attempt(&self) -> Attempt {
-        Attempt {
-            started: self.times.started,
-            deadline: self.deadline,
-            is_retry: self.was_retried,
-        }
+        Attempt { started: self.times.started, deadline: self.deadline, is_retry: self.was_retried }
     }
 
     fn finish(&mut self) {

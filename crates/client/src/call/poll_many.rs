@@ -24,11 +24,10 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
                 Ok(CallEvent::Waiting) => {
                     deadline = Some(call.deadline);
                     let call_wait_deadline = call.wait_deadline();
-                    wait_deadline = Some(
-                        wait_deadline.map_or(call_wait_deadline, |earliest: Instant| {
+                    wait_deadline =
+                        Some(wait_deadline.map_or(call_wait_deadline, |earliest: Instant| {
                             earliest.min(call_wait_deadline)
-                        }),
-                    );
+                        }));
                 }
                 Ok(_) => {}
                 Err(call_error) => *error = Some(call_error),
@@ -40,9 +39,8 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         let (Some(deadline), Some(wait_deadline)) = (deadline, wait_deadline) else {
             return true;
         };
-        let waiting_calls = calls
-            .iter()
-            .filter(|(call, error)| error.is_none() && !call.has_first_reply());
+        let waiting_calls =
+            calls.iter().filter(|(call, error)| error.is_none() && !call.has_first_reply());
         let mut fds: Vec<_> = waiting_calls
             .filter_map(|(call, _)| call.poll_interest())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))

@@ -31,15 +31,11 @@ impl Call<'_> {
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         if let Some(write_batch) = &mut self.write_batch {
             let pending = std::mem::take(&mut write_batch.pending);
-            socket_connection
-                .state_machine
-                .submit_buffered_writes(&write_batch.out, pending);
+            socket_connection.state_machine.submit_buffered_writes(&write_batch.out, pending);
             write_batch.end_offset = socket_connection.state_machine.appended_bytes();
         }
         self.requests_offset = socket_connection.state_machine.appended_bytes();
-        let ticket = socket_connection
-            .state_machine
-            .submit_without_body(self.requests, attempt)?;
+        let ticket = socket_connection.state_machine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = CallStage::Sending;
         Ok(())
@@ -132,11 +128,7 @@ impl Call<'_> {
         }
         if socket_connection.state_machine.has_received_nothing() && !self.is_noreply {
             // The first wait needs no clock reading: the call has only just got its connection.
-            let now = if self.may_have_waited {
-                Instant::now()
-            } else {
-                self.times.connected_at
-            };
+            let now = if self.may_have_waited { Instant::now() } else { self.times.connected_at };
             self.may_have_waited = true;
             socket_connection.receive(1, self.deadline, wait_limit, now)?;
         }
@@ -188,30 +180,18 @@ impl Call<'_> {
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         let mut received_bytes = match self.received_body_bytes {
             Some(received_bytes) => received_bytes,
-            None if socket_connection
-                .state_machine
-                .pipeline()
-                .partial_value()
-                .is_none() =>
-            {
+            None if socket_connection.state_machine.pipeline().partial_value().is_none() => {
                 return Ok(true);
             }
-            None => socket_connection
-                .state_machine
-                .pipeline_mut()
-                .move_partial_value(target),
+            None => socket_connection.state_machine.pipeline_mut().move_partial_value(target),
         };
-        while let Some(remaining_target) = target
-            .get_mut(received_bytes..)
-            .filter(|remaining_target| !remaining_target.is_empty())
+        while let Some(remaining_target) =
+            target.get_mut(received_bytes..).filter(|remaining_target| !remaining_target.is_empty())
         {
             let receive_result = match socket_connection.receive_into(remaining_target, deadline) {
                 // The socket's own time-out ended early, or none could be set for so short a time.
                 Err(WaitError::WouldBlock) => {
-                    let mut fds = [PollFd::from_borrowed_fd(
-                        socket_connection.fd(),
-                        PollFlags::IN,
-                    )];
+                    let mut fds = [PollFd::from_borrowed_fd(socket_connection.fd(), PollFlags::IN)];
                     wait(&mut fds, deadline).map(|()| 0)
                 }
                 receive_result => receive_result,

@@ -27,10 +27,7 @@ fn send_until_idle(weak_server: &Weak<Server>) {
         let Some(server) = weak_server.upgrade() else {
             return;
         };
-        match server
-            .write_buffer
-            .next_sender_step(Instant::now(), is_idle)
-        {
+        match server.write_buffer.next_sender_step(Instant::now(), is_idle) {
             None => return,
             Some(SenderStep::Send) => {
                 is_idle = false;

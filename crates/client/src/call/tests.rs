@@ -69,10 +69,7 @@ fn drive_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> 
 
 #[cfg(feature = "tokio")]
 fn drive_in_runtime(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(drive_from_task(server.clone(), timeout))
 }
 
@@ -112,11 +109,7 @@ fn responding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
 fn respond(mut stream: &TcpStream) {
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
-        let reply: &[u8] = if line == "mn" {
-            b"MN\r\n"
-        } else {
-            b"VERSION 1\r\n"
-        };
+        let reply: &[u8] = if line == "mn" { b"MN\r\n" } else { b"VERSION 1\r\n" };
         if stream.write_all(reply).is_err() {
             return;
         }
@@ -128,21 +121,9 @@ fn server_at(address: SocketAddr) -> Arc<Server> {
 }
 
 fn item_of<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
-    Item {
-        key: WireKey {
-            bytes: key.as_bytes(),
-            is_base64: false,
-        },
-        flags: 0,
-        body,
-    }
+    Item { key: WireKey { bytes: key.as_bytes(), is_base64: false }, flags: 0, body }
 }
 
 fn store_request<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
-    Request::Store {
-        mode: StoreMode::Set,
-        item: item_of(key, body),
-        exptime: 0,
-        noreply: false,
-    }
+    Request::Store { mode: StoreMode::Set, item: item_of(key, body), exptime: 0, noreply: false }
 }

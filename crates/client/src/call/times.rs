@@ -15,12 +15,7 @@ pub struct CallTimes {
 impl CallTimes {
     /// Those of a call whose time began to run at `started`.
     pub(super) fn new(started: Instant) -> Self {
-        Self {
-            started,
-            connected_at: started,
-            reply_received_at: None,
-            finished_at: started,
-        }
+        Self { started, connected_at: started, reply_received_at: None, finished_at: started }
     }
 
     /// How long the call waited for its connection.
@@ -37,7 +32,6 @@ impl CallTimes {
     /// How long the caller worked on the reply between [`Call::mark_reply_received`](super::Call::mark_reply_received) and the end.
     pub fn decoding_time(&self) -> Duration {
         let reply_received_at = self.reply_received_at.unwrap_or(self.finished_at);
-        self.finished_at
-            .saturating_duration_since(reply_received_at)
+        self.finished_at.saturating_duration_since(reply_received_at)
     }
 }

@@ -51,11 +51,7 @@ impl Budget<'_> {
 
     /// What is left of it for a further request of the same call: neither the value's costs nor the call are counted again.
     pub(crate) fn for_next_request(&self) -> Self {
-        Self {
-            spent: TimeSpent::default(),
-            record: None,
-            ..*self
-        }
+        Self { spent: TimeSpent::default(), record: None, ..*self }
     }
 }
 
@@ -63,10 +59,7 @@ impl<'g> Budget<'g> {
     /// The same, for a call of a request with this record, if it is recorded.
     #[must_use]
     pub fn recorded_by(self, record: Option<&'g impl RequestRecord>) -> Self {
-        Self {
-            record: record.map(|record| record as _),
-            ..self
-        }
+        Self { record: record.map(|record| record as _), ..self }
     }
 
     /// Notes in the record that a call begins which reads these keys (without their namespace).

@@ -95,10 +95,7 @@ impl Client {
             let (wait_time, wire_time) = (call.times().wait_time(), call.times().wire_time());
             let encode_time_after_wait = encode_time.saturating_sub(wait_time);
             spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
-            spent.add_time(
-                CostPart::Wire,
-                wire_time.saturating_sub(encode_time_after_wait),
-            );
+            spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_time_after_wait));
             self.observe(&summary);
         }
     }
@@ -128,10 +125,7 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
     /// Takes the reply.
     pub(crate) fn record_reply(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
         self.has_value |= !pipeline.found_values().is_empty();
-        let value_bytes = pipeline
-            .found_values()
-            .iter()
-            .map(|found| found.value_bytes);
+        let value_bytes = pipeline.found_values().iter().map(|found| found.value_bytes);
         self.found_bytes += value_bytes.sum::<usize>();
         self.result = Some(self.operation.read(reply, pipeline, server));
     }
@@ -152,8 +146,7 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
         };
         client.observe_finished(summary, call);
         self.recorded_call.set_size(0, self.found_bytes);
-        self.result
-            .unwrap_or_else(|| Ok(self.operation.quiet_output()))
+        self.result.unwrap_or_else(|| Ok(self.operation.quiet_output()))
     }
 }
 

@@ -50,10 +50,7 @@ impl Client {
     ) -> Result<Self, Error> {
         options.check()?;
         options.check_servers(addresses)?;
-        let encoder = KeyEncoder {
-            namespace: &options.namespace,
-            encoding: options.keys,
-        };
+        let encoder = KeyEncoder { namespace: &options.namespace, encoding: options.keys };
         let strategy = options.strategy.clone();
         let near = strategy.map(|strategy| ClientNearCache::new(strategy, encoder).map(Arc::new));
         let near = near.transpose()?;
@@ -112,19 +109,13 @@ impl Client {
     /// A scope for one request, about the item under `page` (without its namespace): what its reads fetch is held until
     /// the scope is dropped, and no key is fetched twice. `None` if the client runs no strategy.
     pub fn request_scope(&self, page: Option<&[u8]>) -> Result<Option<Arc<RequestScope>>, Error> {
-        let scope = self
-            .near
-            .as_ref()
-            .map(|near| near.scope(page).map(Arc::new));
+        let scope = self.near.as_ref().map(|near| near.scope(page).map(Arc::new));
         scope.transpose()
     }
 
     /// The encoder that converts keys to wire keys by this client's settings.
     pub fn keys(&self) -> KeyEncoder<'_> {
-        KeyEncoder {
-            namespace: &self.options.namespace,
-            encoding: self.options.keys,
-        }
+        KeyEncoder { namespace: &self.options.namespace, encoding: self.options.keys }
     }
 
     /// Changes the servers at once for all calls to come; a call in flight ends where it began.
@@ -147,10 +138,7 @@ impl Client {
     /// The present servers and their slots, in the order given.
     pub fn servers(&self) -> Vec<(usize, Arc<Server>)> {
         let members = self.membership.current();
-        members
-            .present_servers()
-            .map(|(slot, server)| (slot, server.clone()))
-            .collect()
+        members.present_servers().map(|(slot, server)| (slot, server.clone())).collect()
     }
 
     /// How many slots there are: one for each server that there has been.
@@ -192,11 +180,7 @@ impl Client {
     /// for code that leaves the process without either.
     pub fn flush_quiet_writes(&self, timeout: Duration) {
         let members = self.membership.current();
-        for server in members
-            .servers
-            .iter()
-            .filter(|server| server.write_buffer.has_buffered())
-        {
+        for server in members.servers.iter().filter(|server| server.write_buffer.has_buffered()) {
             let now = Instant::now();
             let _ = server.flush_buffered_writes(now, now + timeout, &|| true); // leaving has no caller to report to
         }

@@ -29,9 +29,7 @@ impl ThreadWaker {
     /// Waits until the thread is woken, for `timeout` at most.
     fn wait(&self, timeout: Duration) {
         let is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait_result = self
-            .woken
-            .wait_timeout_while(is_woken, timeout, |is_woken| !*is_woken);
+        let wait_result = self.woken.wait_timeout_while(is_woken, timeout, |is_woken| !*is_woken);
         let (mut is_woken, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         *is_woken = false;
     }

@@ -21,10 +21,7 @@ pub struct RetryState {
 impl RetryState {
     /// The state of a request that has not waited for a connection yet.
     pub fn new(is_retry: bool) -> Self {
-        Self {
-            connection_waits: 0,
-            is_retry,
-        }
+        Self { connection_waits: 0, is_retry }
     }
 
     /// Counts that it has no connection now; false: it has waited for enough of them, or its time is over.
@@ -85,10 +82,7 @@ impl BulkRequests {
             retry_state: RetryState::default(),
         };
         let requests: Vec<_> = slots.map(unsent_request).collect();
-        Self {
-            results: vec![BulkResult::default(); requests.len()],
-            requests,
-        }
+        Self { results: vec![BulkResult::default(); requests.len()], requests }
     }
 
     /// The requests that are to be sent, each with the slot of its server.
@@ -171,10 +165,9 @@ impl BulkRequests {
 
     /// Ends a request by an error, or by the one that a reply to it was.
     pub fn fail(&mut self, request_index: usize, error: Error) {
-        if let (Some(request), Some(result)) = (
-            self.requests.get_mut(request_index),
-            self.results.get_mut(request_index),
-        ) {
+        if let (Some(request), Some(result)) =
+            (self.requests.get_mut(request_index), self.results.get_mut(request_index))
+        {
             request.send_state = SendState::Ended;
             result.error.get_or_insert(error);
         }
@@ -182,10 +175,8 @@ impl BulkRequests {
 
     /// Ends the unsent requests to a server that could not be connected to.
     pub fn fail_unsent(&mut self, slot: usize, error: &Error) {
-        let unsent: Vec<_> = self
-            .unsent()
-            .filter(|&(_, unsent_slot)| unsent_slot == slot)
-            .collect();
+        let unsent: Vec<_> =
+            self.unsent().filter(|&(_, unsent_slot)| unsent_slot == slot).collect();
         for (request_index, _) in unsent {
             self.fail(request_index, error.clone());
         }

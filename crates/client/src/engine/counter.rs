@@ -49,11 +49,7 @@ impl Counter {
     ) -> Self {
         Self {
             key: key.into(),
-            arithmetic: Arithmetic {
-                delta,
-                is_decrement,
-                initial: None,
-            },
+            arithmetic: Arithmetic { delta, is_decrement, initial: None },
             initial_number,
             attempts: 0,
             is_storing: false,
@@ -71,12 +67,7 @@ impl Steps for Counter {
             return None;
         }
         let request = if self.is_storing {
-            let InitialNumber {
-                flags,
-                digits,
-                exptime,
-                ..
-            } = &self.initial_number;
+            let InitialNumber { flags, digits, exptime, .. } = &self.initial_number;
             let (flags, body) = (*flags, digits.as_bytes());
             Request::Store {
                 mode: StoreMode::Add,
@@ -85,11 +76,7 @@ impl Steps for Counter {
                 noreply,
             }
         } else {
-            Request::Arithmetic {
-                key,
-                arithmetic,
-                noreply,
-            }
+            Request::Arithmetic { key, arithmetic, noreply }
         };
         Some(Step { key, request })
     }
@@ -123,16 +110,8 @@ mod tests {
     use glasscache_protocol::meta::request::WireKey;
 
     fn counter() -> Counter {
-        let key = WireKey {
-            bytes: b"n",
-            is_base64: false,
-        };
-        let initial_number = InitialNumber {
-            number: 7,
-            flags: 3,
-            digits: "7".into(),
-            exptime: 60,
-        };
+        let key = WireKey { bytes: b"n", is_base64: false };
+        let initial_number = InitialNumber { number: 7, flags: 3, digits: "7".into(), exptime: 60 };
         Counter::new(key, 2, true, initial_number)
     }
 
@@ -166,10 +145,7 @@ mod tests {
     #[test]
     fn a_counter_is_incremented_or_created() {
         let not_found = Ok(StepOutcome::Number(None));
-        assert_eq!(
-            run_steps(&[Ok(StepOutcome::Number(Some(5)))]),
-            (1, Ok(Some(5)))
-        );
+        assert_eq!(run_steps(&[Ok(StepOutcome::Number(Some(5)))]), (1, Ok(Some(5))));
         let stored = Ok(StepOutcome::WriteOutcome(WriteOutcome::Done));
         assert_eq!(run_steps(&[not_found, stored]), (2, Ok(Some(7))));
     }
@@ -180,14 +156,8 @@ mod tests {
         let not_stored = || Ok(StepOutcome::WriteOutcome(WriteOutcome::NotStored));
         let found_at_last = [not_found(), not_stored(), Ok(StepOutcome::Number(Some(9)))];
         assert_eq!(run_steps(&found_at_last), (3, Ok(Some(9))));
-        let removed_each_time = [
-            not_found(),
-            not_stored(),
-            not_found(),
-            not_stored(),
-            not_found(),
-            not_stored(),
-        ];
+        let removed_each_time =
+            [not_found(), not_stored(), not_found(), not_stored(), not_found(), not_stored()];
         assert_eq!(run_steps(&removed_each_time), (6, Ok(None)));
     }
 

@@ -10,19 +10,13 @@ use crate::write_outcome::{WriteOutcome, write_outcome_of_code};
 /// The reply, unless it is a refusal.
 pub fn refusal_to_error(reply: Reply, server: &str) -> Result<Reply, Error> {
     match reply {
-        Reply::Refused(refusal) => Err(Error::Refused {
-            server: server.to_owned(),
-            refusal,
-        }),
+        Reply::Refused(refusal) => Err(Error::Refused { server: server.to_owned(), refusal }),
         reply => Ok(reply),
     }
 }
 
 fn unexpected_reply(server: &str) -> Error {
-    Error::Protocol {
-        server: server.to_owned(),
-        fault: ReplyFault::Unexpected.into(),
-    }
+    Error::Protocol { server: server.to_owned(), fault: ReplyFault::Unexpected.into() }
 }
 
 /// A value in the receive buffer: to keep it longer than its reply, one copy is needed.
@@ -80,9 +74,9 @@ pub fn number_of_reply(
         Reply::Status(WriteStatus::NotFound) => Ok(None),
         Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {
             (MetaCode::NotFound, _) => Ok(None),
-            (MetaCode::Value, Some(found)) => parse_number(pipeline.body(found))
-                .map(Some)
-                .ok_or_else(|| unexpected_reply(server)),
+            (MetaCode::Value, Some(found)) => {
+                parse_number(pipeline.body(found)).map(Some).ok_or_else(|| unexpected_reply(server))
+            }
             _ => Err(unexpected_reply(server)),
         },
         _ => Err(unexpected_reply(server)),

@@ -58,8 +58,7 @@ impl PendingWrites {
         self.write_count += 1;
         keys_left_uncertain(request).for_each(|key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
-            self.near_write_guards
-                .extend(server.guard_quiet_write(request));
+            self.near_write_guards.extend(server.guard_quiet_write(request));
         }
     }
 
@@ -74,8 +73,7 @@ impl PendingWrites {
     pub fn exclude_reported(&mut self, requests: &[Request<'_>], was_sent: bool) {
         self.write_count = self.write_count.saturating_sub(requests.len() as u32);
         if !was_sent {
-            self.keys
-                .remove_last(requests.iter().flat_map(keys_left_uncertain).count());
+            self.keys.remove_last(requests.iter().flat_map(keys_left_uncertain).count());
         }
     }
 
@@ -87,16 +85,12 @@ impl PendingWrites {
         refusals_without_index: usize,
     ) {
         let first_removal_index = (self.opaque_count - self.removal_count) as usize;
-        let refused_count = failed_replies
-            .iter()
-            .filter(|(index, _)| *index < first_removal_index)
-            .count()
-            + refusals_without_index;
+        let refused_count =
+            failed_replies.iter().filter(|(index, _)| *index < first_removal_index).count()
+                + refusals_without_index;
         let server = std::mem::take(&mut self.server);
         if let Some(server) = server.upgrade() {
-            server
-                .noreply_failures
-                .fetch_add(refused_count as u64, Ordering::Relaxed);
+            server.noreply_failures.fetch_add(refused_count as u64, Ordering::Relaxed);
         }
     }
 
@@ -110,9 +104,7 @@ impl Drop for PendingWrites {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
             let lost_count = self.write_count.into();
-            server
-                .noreply_failures
-                .fetch_add(lost_count, Ordering::Relaxed);
+            server.noreply_failures.fetch_add(lost_count, Ordering::Relaxed);
             server.uncertain.add(self.keys.iter());
         }
     }

@@ -25,19 +25,12 @@ enum RefusedValueStage {
 impl RefusedValueSteps {
     /// Follows `error`, the refusal of a value under `key`.
     pub fn new(key: impl Into<OwnedKey>, error: Error) -> Self {
-        Self {
-            key: key.into(),
-            error,
-            stage: RefusedValueStage::Removing,
-        }
+        Self { key: key.into(), error, stage: RefusedValueStage::Removing }
     }
 
     /// The same without removing the older value, because the key may have been written again meanwhile.
     pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
-        Self {
-            stage: RefusedValueStage::Querying,
-            ..Self::new(key, error)
-        }
+        Self { stage: RefusedValueStage::Querying, ..Self::new(key, error) }
     }
 }
 
@@ -47,10 +40,7 @@ impl Steps for RefusedValueSteps {
     fn step(&self) -> Option<Step<'_>> {
         let key = self.key.wire_key();
         let request = match self.stage {
-            RefusedValueStage::Removing => Request::Delete {
-                key,
-                noreply: false,
-            },
+            RefusedValueStage::Removing => Request::Delete { key, noreply: false },
             RefusedValueStage::Querying => SETTINGS_REQUEST,
             RefusedValueStage::Finished => return None,
         };
@@ -85,17 +75,10 @@ mod tests {
     use crate::write_outcome::WriteOutcome;
     use glasscache_protocol::meta::request::WireKey;
 
-    const KEY: WireKey<'static> = WireKey {
-        bytes: b"k",
-        is_base64: false,
-    };
+    const KEY: WireKey<'static> = WireKey { bytes: b"k", is_base64: false };
 
     fn steps_after_refusal(limit: u64) -> RefusedValueSteps {
-        let error = Error::TooLarge {
-            key: "k".into(),
-            bytes: 9,
-            limit,
-        };
+        let error = Error::TooLarge { key: "k".into(), bytes: 9, limit };
         RefusedValueSteps::new(KEY, error)
     }
 
@@ -126,38 +109,20 @@ mod tests {
             ]
         };
         let error_with = |limit| steps_after_refusal(limit).finish();
-        assert_eq!(
-            run_steps(steps_after_refusal(0), results()),
-            (2, error_with(5))
-        );
-        assert_eq!(
-            run_steps(steps_after_refusal(7), results()),
-            (1, error_with(7))
-        );
+        assert_eq!(run_steps(steps_after_refusal(0), results()), (2, error_with(5)));
+        assert_eq!(run_steps(steps_after_refusal(7), results()), (1, error_with(7)));
     }
 
     #[test]
     fn a_failed_removal_is_the_error_and_a_failed_query_is_not() {
         let results = [Err(Error::Closed), Ok(StepOutcome::ItemBytesMax(5))];
-        assert_eq!(
-            run_steps(steps_after_refusal(0), results),
-            (1, Error::Closed)
-        );
-        let results = [
-            Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
-            Err(Error::Closed),
-        ];
+        assert_eq!(run_steps(steps_after_refusal(0), results), (1, Error::Closed));
+        let results = [Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)), Err(Error::Closed)];
         assert_eq!(
             run_steps(steps_after_refusal(0), results),
             (2, steps_after_refusal(0).finish())
         );
-        let results = [
-            Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
-            Err(Error::Interrupted),
-        ];
-        assert_eq!(
-            run_steps(steps_after_refusal(0), results),
-            (2, Error::Interrupted)
-        );
+        let results = [Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)), Err(Error::Interrupted)];
+        assert_eq!(run_steps(steps_after_refusal(0), results), (2, Error::Interrupted));
     }
 }

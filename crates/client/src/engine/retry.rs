@@ -121,22 +121,10 @@ mod tests {
         assert_eq!(STALE.decide(CLOSED), RetryDecision::Retry);
         assert_eq!(STALE.decide(RESET), RetryDecision::Retry);
         let not_retried = [
-            FailedRequest {
-                is_reused: false,
-                ..STALE
-            },
-            FailedRequest {
-                has_no_reply_bytes: false,
-                ..STALE
-            },
-            FailedRequest {
-                is_repeatable: false,
-                ..STALE
-            },
-            FailedRequest {
-                was_retried: true,
-                ..STALE
-            },
+            FailedRequest { is_reused: false, ..STALE },
+            FailedRequest { has_no_reply_bytes: false, ..STALE },
+            FailedRequest { is_repeatable: false, ..STALE },
+            FailedRequest { was_retried: true, ..STALE },
         ];
         for request in not_retried {
             assert_eq!(
@@ -145,57 +133,30 @@ mod tests {
                 "{request:?}"
             );
         }
-        let unsent = FailedRequest {
-            is_repeatable: false,
-            was_sent: false,
-            ..STALE
-        };
+        let unsent = FailedRequest { is_repeatable: false, was_sent: false, ..STALE };
         assert_eq!(unsent.decide(CLOSED), RetryDecision::Retry);
     }
 
     #[test]
     fn an_orderly_close_on_the_probe_is_retried_in_classic_text() {
-        let probe = FailedRequest {
-            stage: FailureStage::Probing,
-            is_reused: false,
-            ..STALE
-        };
+        let probe = FailedRequest { stage: FailureStage::Probing, is_reused: false, ..STALE };
         assert_eq!(probe.decide(CLOSED), RetryDecision::RetryClassic);
         assert_eq!(probe.decide(RESET), RetryDecision::Fail(HealthEffect::Bad));
-        let second_probe = FailedRequest {
-            was_retried: true,
-            ..probe
-        };
-        assert_eq!(
-            second_probe.decide(CLOSED),
-            RetryDecision::Fail(HealthEffect::Bad)
-        );
+        let second_probe = FailedRequest { was_retried: true, ..probe };
+        assert_eq!(second_probe.decide(CLOSED), RetryDecision::Fail(HealthEffect::Bad));
     }
 
     #[test]
     fn a_short_deadline_does_not_count_against_the_server() {
         let connecting = FailedRequest::CONNECTING;
-        assert_eq!(
-            connecting.decide(RESET),
-            RetryDecision::Fail(HealthEffect::Down)
-        );
+        assert_eq!(connecting.decide(RESET), RetryDecision::Fail(HealthEffect::Down));
         for (time_allowed, connecting_effect, round_trip_effect) in [
             (COUNTED_TIMEOUT_MIN, HealthEffect::Down, HealthEffect::Bad),
-            (
-                COUNTED_TIMEOUT_MIN / 2,
-                HealthEffect::None,
-                HealthEffect::None,
-            ),
+            (COUNTED_TIMEOUT_MIN / 2, HealthEffect::None, HealthEffect::None),
         ] {
             let deadline_passed = FailureCause::Deadline(time_allowed);
-            assert_eq!(
-                connecting.decide(deadline_passed),
-                RetryDecision::Fail(connecting_effect)
-            );
-            assert_eq!(
-                STALE.decide(deadline_passed),
-                RetryDecision::Fail(round_trip_effect)
-            );
+            assert_eq!(connecting.decide(deadline_passed), RetryDecision::Fail(connecting_effect));
+            assert_eq!(STALE.decide(deadline_passed), RetryDecision::Fail(round_trip_effect));
         }
     }
 }

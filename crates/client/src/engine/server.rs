@@ -38,10 +38,7 @@ pub struct ServerState {
 impl ServerState {
     /// The state of a server whose name is all that is known.
     pub fn new(name: String) -> Self {
-        Self {
-            name,
-            ..Self::default()
-        }
+        Self { name, ..Self::default() }
     }
 
     /// The same server of a client that runs a strategy.
@@ -120,7 +117,6 @@ impl ServerState {
             CommandSet::Classic => 2,
             CommandSet::Binary => 3,
         };
-        self.command_set
-            .store(encoded_command_set, Ordering::Relaxed);
+        self.command_set.store(encoded_command_set, Ordering::Relaxed);
     }
 }

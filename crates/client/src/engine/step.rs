@@ -30,9 +30,7 @@ pub enum StepOutcome {
 }
 
 /// The request for [`StepOutcome::ItemBytesMax`].
-pub(super) const SETTINGS_REQUEST: Request<'static> = Request::Stats {
-    argument: b"settings",
-};
+pub(super) const SETTINGS_REQUEST: Request<'static> = Request::Stats { argument: b"settings" };
 
 impl Operation for Step<'_> {
     type Output = StepOutcome;

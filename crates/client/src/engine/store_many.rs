@@ -97,12 +97,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
                 let item = self.items.item(index)?;
                 let (mode, exptime) = self.mode_and_exptime;
                 let noreply = false;
-                let request = Request::Store {
-                    mode,
-                    item,
-                    exptime,
-                    noreply,
-                };
+                let request = Request::Store { mode, item, exptime, noreply };
                 let key = item.key;
                 Some(Step { key, request })
             }
@@ -150,22 +145,11 @@ mod tests {
 
     fn item(key: &'static [u8]) -> Item<'static> {
         let is_base64 = false;
-        Item {
-            key: WireKey {
-                bytes: key,
-                is_base64,
-            },
-            flags: 0,
-            body: b"body",
-        }
+        Item { key: WireKey { bytes: key, is_base64 }, flags: 0, body: b"body" }
     }
 
     fn too_large(limit: u64) -> Error {
-        Error::TooLarge {
-            key: "k".into(),
-            bytes: 4,
-            limit,
-        }
+        Error::TooLarge { key: "k".into(), bytes: 4, limit }
     }
 
     /// The requests of all steps as `request_name key`, and what came of them.
@@ -208,11 +192,7 @@ mod tests {
         let (client_limit, server_limit) = (too_large(9), too_large(3));
         assert_eq!(
             failures,
-            Ok(vec![
-                (0, server_limit.clone()),
-                (2, server_limit),
-                (3, client_limit)
-            ])
+            Ok(vec![(0, server_limit.clone()), (2, server_limit), (3, client_limit)])
         );
     }
 
@@ -222,10 +202,7 @@ mod tests {
         let failed_items = VecDeque::from([((1, 0), Error::Closed)]);
         let steps =
             StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
-        assert_eq!(
-            run_steps(steps, |_| panic!()),
-            (vec![], Ok(vec![(1, Error::Closed)]))
-        );
+        assert_eq!(run_steps(steps, |_| panic!()), (vec![], Ok(vec![(1, Error::Closed)])));
         let failed_items = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
         let steps =
             StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);

@@ -25,20 +25,14 @@ pub struct OwnedKey {
 
 impl From<WireKey<'_>> for OwnedKey {
     fn from(key: WireKey<'_>) -> Self {
-        Self {
-            bytes: key.bytes.to_vec(),
-            is_base64: key.is_base64,
-        }
+        Self { bytes: key.bytes.to_vec(), is_base64: key.is_base64 }
     }
 }
 
 impl OwnedKey {
     /// The key, borrowed.
     pub fn wire_key(&self) -> WireKey<'_> {
-        WireKey {
-            bytes: &self.bytes,
-            is_base64: self.is_base64,
-        }
+        WireKey { bytes: &self.bytes, is_base64: self.is_base64 }
     }
 }
 
@@ -62,35 +56,27 @@ impl WrittenKeys {
     /// The first key.
     pub fn first(&self) -> Option<WireKey<'_>> {
         let &(length, is_base64) = self.key_forms.first()?;
-        Some(WireKey {
-            bytes: self.key_bytes.get(..length.into())?,
-            is_base64,
-        })
+        Some(WireKey { bytes: self.key_bytes.get(..length.into())?, is_base64 })
     }
 
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
         let mut remaining_keys = self.key_bytes.as_slice();
-        self.key_forms
-            .iter()
-            .filter_map(move |&(length, is_base64)| {
-                let (bytes, later_keys) = remaining_keys.split_at_checked(length.into())?;
-                remaining_keys = later_keys;
-                let key = WireKey { bytes, is_base64 };
-                Some(key.into())
-            })
+        self.key_forms.iter().filter_map(move |&(length, is_base64)| {
+            let (bytes, later_keys) = remaining_keys.split_at_checked(length.into())?;
+            remaining_keys = later_keys;
+            let key = WireKey { bytes, is_base64 };
+            Some(key.into())
+        })
     }
 
     /// Removes the last `count` keys.
     pub fn remove_last(&mut self, count: usize) {
         let remaining_count = self.key_forms.len().saturating_sub(count);
-        let removed_lengths = self
-            .key_forms
-            .drain(remaining_count..)
-            .map(|(length, _)| usize::from(length));
+        let removed_lengths =
+            self.key_forms.drain(remaining_count..).map(|(length, _)| usize::from(length));
         let removed_length: usize = removed_lengths.sum();
-        self.key_bytes
-            .truncate(self.key_bytes.len().saturating_sub(removed_length));
+        self.key_bytes.truncate(self.key_bytes.len().saturating_sub(removed_length));
     }
 
     /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
@@ -125,8 +111,7 @@ impl UncertainKeys {
                 uncertain_keys.push(key);
             }
         }
-        self.has_keys
-            .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
+        self.has_keys.store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether any key is to be removed.
@@ -149,10 +134,7 @@ impl UncertainKeys {
 pub fn write_removals(keys: &[OwnedKey], writer: &mut RequestWriter<'_>) -> u32 {
     let mut acknowledged_count = 0;
     for key in keys {
-        let request = Request::Delete {
-            key: key.wire_key(),
-            noreply: true,
-        };
+        let request = Request::Delete { key: key.wire_key(), noreply: true };
         // A key without a form in the command set was never written either.
         if request.write(writer).is_ok() && writer.command_set != CommandSet::Classic {
             acknowledged_count += 1;
@@ -184,10 +166,7 @@ mod tests {
     #[test]
     fn a_clear_releases_the_memory_of_a_large_write_and_keeps_that_of_a_small_one() {
         let mut keys = WrittenKeys::default();
-        let key = WireKey {
-            bytes: &[b'k'; 250],
-            is_base64: false,
-        };
+        let key = WireKey { bytes: &[b'k'; 250], is_base64: false };
         let mut reserved_bytes_after = |count: usize| {
             (0..count).for_each(|_| keys.add(key));
             assert_eq!(keys.iter().count(), count);

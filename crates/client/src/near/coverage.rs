@@ -41,14 +41,8 @@ impl Coverage {
     /// Expects reports of the servers in these slots; those of others end.
     pub(super) fn set_expected_slots(&mut self, slots: &[usize]) {
         let slot_and_state = |&slot: &usize| {
-            let known_watch = self
-                .watches
-                .iter()
-                .find(|(known_slot, _)| *known_slot == slot);
-            (
-                slot,
-                known_watch.map_or(WatchState::Waiting, |&(_, state)| state),
-            )
+            let known_watch = self.watches.iter().find(|(known_slot, _)| *known_slot == slot);
+            (slot, known_watch.map_or(WatchState::Waiting, |&(_, state)| state))
         };
         self.watches = slots.iter().map(slot_and_state).collect();
         self.update_serve_until();
@@ -80,10 +74,8 @@ impl Coverage {
     }
 
     fn set_watch_state(&mut self, slot: usize, state: WatchState) {
-        if let Some((_, known_state)) = self
-            .watches
-            .iter_mut()
-            .find(|(known_slot, _)| *known_slot == slot)
+        if let Some((_, known_state)) =
+            self.watches.iter_mut().find(|(known_slot, _)| *known_slot == slot)
         {
             *known_state = state;
             self.update_serve_until();
@@ -105,10 +97,7 @@ impl Coverage {
                 ServeUntil::Moment(sent_at + CONFIRMATION_VALIDITY)
             }
         };
-        self.serve_until = self
-            .watches
-            .iter()
-            .fold(ServeUntil::Unbounded, earlier_bound);
+        self.serve_until = self.watches.iter().fold(ServeUntil::Unbounded, earlier_bound);
     }
 }
 

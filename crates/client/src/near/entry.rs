@@ -21,14 +21,8 @@ pub(super) fn near_key(key: WireKey<'_>) -> NearKey {
 /// A kept key as it goes on the wire.
 pub(super) fn wire_key(key: &NearKey) -> WireKey<'_> {
     match key.strip_prefix(&[0]) {
-        Some(bytes) => WireKey {
-            bytes,
-            is_base64: true,
-        },
-        None => WireKey {
-            bytes: key,
-            is_base64: false,
-        },
+        Some(bytes) => WireKey { bytes, is_base64: true },
+        None => WireKey { bytes: key, is_base64: false },
     }
 }
 

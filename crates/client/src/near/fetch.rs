@@ -102,9 +102,6 @@ impl FetchedItems {
 
 /// Bytes of the values that a call brought.
 pub(super) fn value_bytes(items: &[Option<FetchedItem>]) -> usize {
-    let values = items
-        .iter()
-        .flatten()
-        .filter_map(|item| item.value.as_ref());
+    let values = items.iter().flatten().filter_map(|item| item.value.as_ref());
     values.map(|value| value.bytes.len()).sum()
 }

@@ -30,10 +30,7 @@ impl FetchesInFlight {
 
     /// Begins a fetch of these keys.
     pub(super) fn begin(&mut self, keys: &[NearKey], process: &Process) -> Arc<FetchInFlight> {
-        let fetch = Arc::new(FetchInFlight {
-            process: process.clone(),
-            state: Mutex::default(),
-        });
+        let fetch = Arc::new(FetchInFlight { process: process.clone(), state: Mutex::default() });
         for key in keys {
             let fetch_of_key = self.by_key.entry(key.clone());
             fetch_of_key.or_insert_with(|| fetch.clone());
@@ -44,10 +41,7 @@ impl FetchesInFlight {
     /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
     pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
         for key in keys {
-            if self
-                .get(key)
-                .is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch))
-            {
+            if self.get(key).is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch)) {
                 self.by_key.remove(key);
             }
         }
@@ -141,10 +135,9 @@ impl AwaitedKeys {
         let Some(first_key) = self.awaited.first() else {
             return Poll::Ready(());
         };
-        let waiter = self.waiter.get_or_insert_with(|| Waiter {
-            fetch: first_key.fetch.clone(),
-            waiter_number: None,
-        });
+        let waiter = self
+            .waiter
+            .get_or_insert_with(|| Waiter { fetch: first_key.fetch.clone(), waiter_number: None });
         waiter.poll(waker)
     }
 

@@ -39,11 +39,7 @@ impl FixedSetLoad {
     /// The load of a fixed set of `key_count` keys.
     pub(super) fn new(key_count: usize) -> Self {
         Self {
-            schedule: if key_count == 0 {
-                LoadSchedule::Done
-            } else {
-                LoadSchedule::Due
-            },
+            schedule: if key_count == 0 { LoadSchedule::Done } else { LoadSchedule::Due },
             has_failed: false,
             missing_keys: Vec::new(),
             has_warned: false,
@@ -100,12 +96,7 @@ impl FixedSetLoad {
             first_expiry.map(|expiry| now + expiry.saturating_duration_since(now) / 2);
         let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
         let failure_retry_at = has_failed.then(|| now + LOAD_RETRY_DELAY);
-        let due_times = [
-            age_refresh_at,
-            ttl_refresh_at,
-            missing_retry_at,
-            failure_retry_at,
-        ];
+        let due_times = [age_refresh_at, ttl_refresh_at, missing_retry_at, failure_retry_at];
         let next_load_at = due_times.into_iter().flatten().min();
         self.schedule = next_load_at.map_or(LoadSchedule::Done, |next_load_at| {
             LoadSchedule::DueAt(next_load_at.max(now + LOAD_INTERVAL_MIN))

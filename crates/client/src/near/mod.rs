@@ -67,10 +67,7 @@ pub(crate) struct ProcessNearCache {
 
 impl ProcessNearCache {
     fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
-        Self {
-            process: Process::current(),
-            state: Mutex::new(NearState::new(options, fixed_keys)),
-        }
+        Self { process: Process::current(), state: Mutex::new(NearState::new(options, fixed_keys)) }
     }
 
     fn state(&self) -> MutexGuard<'_, NearState> {
@@ -104,9 +101,7 @@ impl ClientNearCache {
 
     /// A scope for one request, about the item under this key (without its namespace) if there is one.
     pub fn scope(self: &Arc<Self>, page: Option<&[u8]>) -> Result<RequestScope, Error> {
-        let page = page
-            .map(|key| self.related_keys.near_key(key))
-            .transpose()?;
+        let page = page.map(|key| self.related_keys.near_key(key)).transpose()?;
         let group = self.current().state().assign_request_group();
         Ok(RequestScope::new(self.clone(), group, page))
     }
@@ -160,9 +155,7 @@ impl ClientNearCache {
         event: watch::WatchEvent,
         now: Instant,
     ) {
-        self.current()
-            .state()
-            .handle_watch_event(slot_and_address, event, now);
+        self.current().state().handle_watch_event(slot_and_address, event, now);
     }
 
     /// Handles the loss of the watch of the server in a slot: nothing that is cached may be served until it is back.

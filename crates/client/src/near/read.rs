@@ -115,12 +115,7 @@ impl NearRead {
             };
             if !keys.is_empty() {
                 let generations = self.near.current().state().generations(&keys);
-                return Some(NearStep::Fetch(Fetch {
-                    keys,
-                    generations,
-                    started_at: now,
-                    reason,
-                }));
+                return Some(NearStep::Fetch(Fetch { keys, generations, started_at: now, reason }));
             }
         }
     }
@@ -128,11 +123,7 @@ impl NearRead {
     fn begin_load(&mut self, now: Instant) -> Vec<NearKey> {
         let is_due = self.near.current().state().begin_load(now);
         self.load_started_at = is_due.then_some(now);
-        if is_due {
-            self.near.fixed_keys.clone()
-        } else {
-            Vec::new()
-        }
+        if is_due { self.near.fixed_keys.clone() } else { Vec::new() }
     }
 
     fn begin_request(&mut self, now: Instant) -> Vec<NearKey> {
@@ -144,10 +135,8 @@ impl NearRead {
             return Vec::new();
         };
         let children_of_read = related_keys.children_of_read(&[], Some(&page));
-        let related_keys_of_read = RelatedKeysOfRead {
-            related_keys,
-            children_of_read: &children_of_read,
-        };
+        let related_keys_of_read =
+            RelatedKeysOfRead { related_keys, children_of_read: &children_of_read };
         let mut scope_state = scope.state();
         let process_cache = self.near.current();
         let keys = process_cache.state().begin_request(
@@ -197,10 +186,7 @@ impl NearRead {
         }
         let keys_still_awaited = lookup.awaited_keys.into_iter().filter_map(|awaited_key| {
             let index = *indices.get(awaited_key.index)?;
-            Some(AwaitedKey {
-                index,
-                ..awaited_key
-            })
+            Some(AwaitedKey { index, ..awaited_key })
         });
         self.awaited_keys.extend(keys_still_awaited);
         self.scope_fetch = scope_fetch;
@@ -218,9 +204,7 @@ impl NearRead {
         };
         let scope_state = scope.state();
         let process_cache = self.near.current();
-        process_cache
-            .state()
-            .use_absence((key, generation), &scope_state, now)
+        process_cache.state().use_absence((key, generation), &scope_state, now)
     }
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
@@ -236,14 +220,9 @@ impl NearRead {
         let related_keys = &self.near.related_keys;
         let children_of_read =
             related_keys.children_of_read(&self.keys_with_children(keys, now), None);
-        let related_keys_of_read = RelatedKeysOfRead {
-            related_keys,
-            children_of_read: &children_of_read,
-        };
-        let scope = self
-            .scope
-            .as_ref()
-            .filter(|_| self.mode != ReadMode::Bypass);
+        let related_keys_of_read =
+            RelatedKeysOfRead { related_keys, children_of_read: &children_of_read };
+        let scope = self.scope.as_ref().filter(|_| self.mode != ReadMode::Bypass);
         let mut scope_state = scope.map(|scope| scope.state());
         let process_cache = self.near.current();
         let lookup = match self.mode {
@@ -306,15 +285,10 @@ impl NearRead {
     /// `error_of` returns for it.
     pub fn time_out(&mut self, error_of: impl Fn(WireKey<'_>) -> Error) {
         let awaited_keys = self.awaited_keys.take_all();
-        let keys = awaited_keys
-            .iter()
-            .filter_map(|awaited_key| self.keys.get(awaited_key.index));
+        let keys = awaited_keys.iter().filter_map(|awaited_key| self.keys.get(awaited_key.index));
         let failures = keys.map(|key| (key.clone(), error_of(wire_key(key))));
         self.failures_by_key.extend(failures);
-        self.near
-            .current()
-            .state()
-            .count_failed_waits(awaited_keys.len());
+        self.near.current().state().count_failed_waits(awaited_keys.len());
         let scope = self.scope.as_ref();
         if let Some(scope) = scope.filter(|scope| scope.is_of_this_process()) {
             scope.state().cost.has_failed |= !awaited_keys.is_empty();
@@ -352,9 +326,7 @@ impl NearRead {
             self.failures_by_key.extend(failed_keys);
         }
         let scope_fetch = self.scope_fetch.take();
-        let absent_keys = scope_fetch
-            .as_ref()
-            .map(|_| find_absent_keys(fetch, &items));
+        let absent_keys = scope_fetch.as_ref().map(|_| find_absent_keys(fetch, &items));
         self.store(fetch, items);
         if let Some((scope_fetch, absent_keys)) = scope_fetch.zip(absent_keys) {
             scope_fetch.finish(absent_keys);
@@ -388,14 +360,9 @@ impl NearRead {
 
     fn fill_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
         let keys_and_items = fetch.keys.iter().zip(items);
-        let items_by_key: HashMap<&NearKey, &FetchedItem> = keys_and_items
-            .filter_map(|(key, item)| Some((key, item.as_ref()?)))
-            .collect();
-        let requested_values = self
-            .keys
-            .iter()
-            .zip(&mut self.values)
-            .zip(&self.needs_no_fetch);
+        let items_by_key: HashMap<&NearKey, &FetchedItem> =
+            keys_and_items.filter_map(|(key, item)| Some((key, item.as_ref()?))).collect();
+        let requested_values = self.keys.iter().zip(&mut self.values).zip(&self.needs_no_fetch);
         for ((key, value), needs_no_fetch) in requested_values {
             if let Some(item) = items_by_key.get(key).filter(|_| !needs_no_fetch) {
                 value.clone_from(&item.value);
@@ -425,11 +392,7 @@ impl NearRead {
             children_of_read: &children_of_read,
         };
         let is_load = fetch.reason == FetchReason::Load;
-        let mut scope_guard = self
-            .scope
-            .as_ref()
-            .filter(|_| !is_load)
-            .map(|scope| scope.state());
+        let mut scope_guard = self.scope.as_ref().filter(|_| !is_load).map(|scope| scope.state());
         let scope_state: Option<&mut ScopeState> = scope_guard.as_deref_mut();
         let process_cache = self.near.current();
         let mut near_state = process_cache.state();
@@ -453,9 +416,8 @@ impl NearRead {
             .iter()
             .zip(&self.needs_no_fetch)
             .filter(|(_, needs_no_fetch)| **needs_no_fetch);
-        let value_lengths = known_values
-            .clone()
-            .filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));
+        let value_lengths =
+            known_values.clone().filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));
         (known_values.count(), value_lengths.sum())
     }
 
@@ -485,9 +447,7 @@ fn find_absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys 
     let keys_and_items = fetch.keys.iter().zip(&fetch.generations).zip(items);
     let absent =
         keys_and_items.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
-    absent
-        .filter_map(|((key, generation), _)| Some((key.clone(), (*generation)?)))
-        .collect()
+    absent.filter_map(|((key, generation), _)| Some((key.clone(), (*generation)?))).collect()
 }
 
 impl Drop for NearRead {

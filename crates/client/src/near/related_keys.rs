@@ -51,19 +51,13 @@ impl RelatedKeys {
     /// A key of the strategy file as it is kept; the error names its rule.
     pub(super) fn key_of_rule(&self, rule: &str, application_key: &str) -> Result<NearKey, Error> {
         let rule_error = |error| Error::BadSetting(format!("strategy rule `{rule}`: {error}"));
-        self.near_key(application_key.as_bytes())
-            .map_err(rule_error)
+        self.near_key(application_key.as_bytes()).map_err(rule_error)
     }
 
     /// An application's key as it is kept.
     pub(super) fn near_key(&self, application_key: &[u8]) -> Result<NearKey, Error> {
-        let encoder = KeyEncoder {
-            namespace: &self.namespace,
-            encoding: self.key_encoding,
-        };
-        Ok(near_key(
-            encoder.wire_key(application_key, &mut Vec::new())?,
-        ))
+        let encoder = KeyEncoder { namespace: &self.namespace, encoding: self.key_encoding };
+        Ok(near_key(encoder.wire_key(application_key, &mut Vec::new())?))
     }
 
     /// A kept key as the application writes it; one in base64 as it goes on the wire.
@@ -75,8 +69,7 @@ impl RelatedKeys {
 
     /// A key without its namespace, if it is plain.
     fn without_namespace<'k>(&self, key: &'k NearKey) -> Option<&'k [u8]> {
-        key.strip_prefix(self.namespace.as_slice())
-            .filter(|_| !wire_key(key).is_base64)
+        key.strip_prefix(self.namespace.as_slice()).filter(|_| !wire_key(key).is_base64)
     }
 
     /// Has the application name the children that the rules may fetch with these keys, and with the page.
@@ -127,17 +120,14 @@ impl RelatedKeys {
         key: &NearKey,
         children_of_read: &mut ChildrenOfRead,
     ) {
-        let Some(without_namespace) = self
-            .without_namespace(key)
-            .filter(|_| !children_of_read.by_parent.contains_key(key))
+        let Some(without_namespace) =
+            self.without_namespace(key).filter(|_| !children_of_read.by_parent.contains_key(key))
         else {
             return;
         };
         let child_keys = children_of.call(without_namespace).into_iter();
         let valid_keys = child_keys.filter_map(|child| self.near_key(&child).ok());
-        children_of_read
-            .by_parent
-            .insert(key.clone(), valid_keys.collect());
+        children_of_read.by_parent.insert(key.clone(), valid_keys.collect());
     }
 
     fn push_companions(
@@ -150,9 +140,7 @@ impl RelatedKeys {
         if let Some(Ok(key_text)) = without_namespace.filter(|_| !together_rules.is_empty()) {
             let mut names = Vec::new();
             together_rules.companions(key_text, &mut names);
-            let valid_keys = names
-                .iter()
-                .filter_map(|name| self.near_key(name.as_bytes()).ok());
+            let valid_keys = names.iter().filter_map(|name| self.near_key(name.as_bytes()).ok());
             out.extend(valid_keys);
         }
     }
@@ -188,12 +176,10 @@ impl RelatedItems<NearKey> for RelatedKeysOfRead<'_> {
     }
 
     fn companions(&self, key: &NearKey, out: &mut Vec<NearKey>) {
-        self.related_keys
-            .push_companions(&self.related_keys.learned.with_items, key, out);
+        self.related_keys.push_companions(&self.related_keys.learned.with_items, key, out);
     }
 
     fn page_companions(&self, page: &NearKey, out: &mut Vec<NearKey>) {
-        self.related_keys
-            .push_companions(&self.related_keys.learned.with_pages, page, out);
+        self.related_keys.push_companions(&self.related_keys.learned.with_pages, page, out);
     }
 }

@@ -124,10 +124,7 @@ impl ScopeFetch {
         let keys = std::mem::take(&mut self.keys);
         // First, so that reads that look from now on find no fetch that has ended.
         if !keys.is_empty() && self.request_scope.is_of_this_process() {
-            self.request_scope
-                .state()
-                .fetches
-                .remove(&keys, &self.fetch);
+            self.request_scope.state().fetches.remove(&keys, &self.fetch);
         }
         self.fetch.end(absent_keys);
     }

@@ -164,16 +164,8 @@ impl NearState {
             return None;
         }
         let is_fixed = self.near_values.fixed().contains_key(key);
-        let value = self
-            .near_values
-            .get(key, |entry| entry.is_fresh(now))?
-            .value
-            .clone()?;
-        self.count_read(if is_fixed {
-            Location::Fixed
-        } else {
-            Location::Local
-        });
+        let value = self.near_values.get(key, |entry| entry.is_fresh(now))?.value.clone()?;
+        self.count_read(if is_fixed { Location::Fixed } else { Location::Local });
         Some(value)
     }
 
@@ -228,14 +220,8 @@ impl NearState {
                 lookup.values.push(None);
                 continue;
             }
-            let (location, value) = self.look_up_key(
-                key,
-                scope_state,
-                rules,
-                related_keys,
-                now,
-                &mut keys_of_lookup,
-            );
+            let (location, value) =
+                self.look_up_key(key, scope_state, rules, related_keys, now, &mut keys_of_lookup);
             self.count_read(location);
             lookup.needs_no_fetch.push(location != Location::Missing);
             lookup.values.push(value);
@@ -337,11 +323,7 @@ impl NearState {
             scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
-            validity: &ValidityNow {
-                now,
-                may_serve,
-                writes: &self.writes,
-            },
+            validity: &ValidityNow { now, may_serve, writes: &self.writes },
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
         let scope_entry = scope_state.held.get(key);
@@ -383,11 +365,7 @@ impl NearState {
             scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
-            validity: &ValidityNow {
-                now,
-                may_serve,
-                writes: &self.writes,
-            },
+            validity: &ValidityNow { now, may_serve, writes: &self.writes },
         };
         rules.begin_request(&context, page, &mut keys_to_fetch);
         keys_to_fetch.retain(|key| scope_state.fetches.get(key).is_none());
@@ -442,10 +420,8 @@ impl NearState {
             let Some(fetched_key) = fetched_key else {
                 continue;
             };
-            let Some(current_generation) = self
-                .writes
-                .generation(key)
-                .filter(|&current| generation == Some(current))
+            let Some(current_generation) =
+                self.writes.generation(key).filter(|&current| generation == Some(current))
             else {
                 continue; // written meanwhile
             };
@@ -463,11 +439,7 @@ impl NearState {
             scope: &mut scope_state.unwrap_or(&mut temporary_scope_state).held,
             fetched_values: &arrived_values,
             related_items: related_keys,
-            validity: &ValidityNow {
-                now: started_at,
-                may_serve,
-                writes: &self.writes,
-            },
+            validity: &ValidityNow { now: started_at, may_serve, writes: &self.writes },
         };
         store_fetched(&mut context, keys);
     }
@@ -492,10 +464,7 @@ impl NearState {
             generation,
             expires_at: expiry.unwrap_or(Some(started_at)),
         };
-        FetchedValue {
-            value: entry,
-            cached_bytes,
-        }
+        FetchedValue { value: entry, cached_bytes }
     }
 
     /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
@@ -521,15 +490,13 @@ impl NearState {
         let loaded = self.near_values.fixed().values().flatten();
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
-        self.fixed_set_load
-            .finish(now, outcome, self.near_ttl, first_expiry);
+        self.fixed_set_load.finish(now, outcome, self.near_ttl, first_expiry);
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
     pub(super) fn warn_of_missing_keys(&mut self, name_of: impl Fn(&NearKey) -> String) {
         let key_count = self.near_values.fixed().len();
-        self.warnings
-            .extend(self.fixed_set_load.take_warning(key_count, name_of));
+        self.warnings.extend(self.fixed_set_load.take_warning(key_count, name_of));
     }
 
     /// Notes that values of a server cannot be kept, once.
@@ -562,11 +529,7 @@ impl NearState {
     }
 
     fn invalidate_key(&mut self, key: &NearKey) {
-        let has_fixed_value = self
-            .near_values
-            .fixed()
-            .get(key)
-            .is_some_and(Option::is_some);
+        let has_fixed_value = self.near_values.fixed().get(key).is_some_and(Option::is_some);
         let was_cached = has_fixed_value || self.near_values.local_cache().peek(key).is_some();
         self.stats.invalidated += u64::from(was_cached);
         self.near_values.remove(key);
@@ -689,16 +652,8 @@ impl NearState {
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.near_values.fixed().values().flatten().count() as u64,
-            missing_keys: self
-                .fixed_set_load
-                .missing_keys()
-                .iter()
-                .map(name_of)
-                .collect(),
-            disabled: self
-                .process_rollout
-                .disable_reason()
-                .map(ToString::to_string),
+            missing_keys: self.fixed_set_load.missing_keys().iter().map(name_of).collect(),
+            disabled: self.process_rollout.disable_reason().map(ToString::to_string),
             near_items: self.near_values.local_cache().len() as u64,
             near_bytes: self.near_values.local_cache().iter().map(near_bytes).sum(),
             ..self.stats.clone()

@@ -30,10 +30,7 @@ struct TestClient {
 }
 
 fn wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
 impl TestClient {
@@ -41,10 +38,7 @@ impl TestClient {
         let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
         let mut options = StrategyOptions::new(file);
         change_options(&mut options);
-        let encoder = KeyEncoder {
-            namespace: b"",
-            encoding: KeyEncoding::Base64,
-        };
+        let encoder = KeyEncoder { namespace: b"", encoding: KeyEncoding::Base64 };
         let names = ["a", "b", "c", "d", "e", "f"];
         Self {
             near: Arc::new(ClientNearCache::new(options, encoder).unwrap()),
@@ -87,11 +81,8 @@ impl TestClient {
 
     /// What the server replies to a call, which is noted.
     fn reply_to(&mut self, fetch: &Fetch) -> (FetchedItems, Failures) {
-        let names: Vec<String> = fetch
-            .keys()
-            .iter()
-            .map(|key| String::from_utf8(key.bytes.to_vec()).unwrap())
-            .collect();
+        let names: Vec<String> =
+            fetch.keys().iter().map(|key| String::from_utf8(key.bytes.to_vec()).unwrap()).collect();
         let (mut fetched, mut failures) = (FetchedItems::default(), Vec::new());
         for (index, name) in names.iter().enumerate() {
             if self.is_down {
@@ -99,10 +90,8 @@ impl TestClient {
                 continue;
             }
             let found = self.values.get(name.as_str());
-            let value = found.map(|(value, _)| NearValue {
-                flags: 0,
-                bytes: value.as_bytes().into(),
-            });
+            let value =
+                found.map(|(value, _)| NearValue { flags: 0, bytes: value.as_bytes().into() });
             fetched.record_item(index, value, found.map(|(_, ttl)| *ttl));
         }
         self.calls.push((fetch.reason(), names));
@@ -133,17 +122,8 @@ impl TestClient {
     }
 
     fn begin_set(&self, key: &str) -> NearWriteGuard {
-        let item = Item {
-            key: wire_key(key),
-            flags: 0,
-            body: b"",
-        };
-        self.guard_write(&Request::Store {
-            mode: StoreMode::Set,
-            item,
-            exptime: 0,
-            noreply: false,
-        })
+        let item = Item { key: wire_key(key), flags: 0, body: b"" };
+        self.guard_write(&Request::Store { mode: StoreMode::Set, item, exptime: 0, noreply: false })
     }
 
     fn set(&mut self, key: &'static str, value: &'static str) {
@@ -179,11 +159,7 @@ fn a_value_is_never_served_past_its_ttl_nor_kept_if_that_is_unknown_or_too_near(
     assert_eq!(client.take_fetched_keys(), ["a"]);
     client.wait(1);
     client.read("a");
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["a"],
-        "of 5 s that were left 4 are sure"
-    );
+    assert_eq!(client.take_fetched_keys(), ["a"], "of 5 s that were left 4 are sure");
     for key in ["b", "c", "b", "c"] {
         client.read(key);
     }
@@ -196,10 +172,7 @@ fn own_writes_and_deletes_are_seen_at_once() {
     client.read("a");
     client.set("a", "new");
     assert_eq!(client.read("a").as_deref(), Some("new"));
-    let delete_guard = client.guard_write(&Request::Delete {
-        key: wire_key("a"),
-        noreply: false,
-    });
+    let delete_guard = client.guard_write(&Request::Delete { key: wire_key("a"), noreply: false });
     client.values.remove("a");
     drop(delete_guard);
     assert_eq!(client.read("a"), None);
@@ -231,10 +204,7 @@ fn a_flush_empties_the_process_and_a_delayed_one_keeps_it_empty_until_it_is_over
     drop(client.guard_write(&Request::Flush { delay_s: 0 }));
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a", "a"]);
-    let prefix = WireKey {
-        bytes: b"n:",
-        is_base64: false,
-    };
+    let prefix = WireKey { bytes: b"n:", is_base64: false };
     drop(client.guard_write(&Request::FlushPrefix { prefix }));
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a"]);
@@ -254,10 +224,7 @@ fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() 
         options.near_ttl = Some(Duration::from_secs(4));
     });
     assert_eq!(client.read("b").as_deref(), Some("b"));
-    assert_eq!(
-        client.calls,
-        [(FetchReason::Load, vec!["a".into(), "b".into()])]
-    );
+    assert_eq!(client.calls, [(FetchReason::Load, vec!["a".into(), "b".into()])]);
     client.take_fetched_keys();
     client.read("c");
     client.read("d");
@@ -265,18 +232,11 @@ fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() 
     assert_eq!(client.take_fetched_keys(), ["c", "d"]);
     client.values.insert("a", ("new", -1)); // by another process
     client.wait(2000);
-    assert_eq!(
-        client.near.get_without_call(wire_key("a"), client.now),
-        None,
-        "a load is due"
-    );
+    assert_eq!(client.near.get_without_call(wire_key("a"), client.now), None, "a load is due");
     assert_eq!(client.read("a").as_deref(), Some("new"));
     assert_eq!(client.take_fetched_keys(), ["a b"]);
     let stats = client.near.stats();
-    assert_eq!(
-        (stats.fixed_set_calls, stats.fixed_set_keys, stats.calls),
-        (2, 4, 2)
-    );
+    assert_eq!((stats.fixed_set_calls, stats.fixed_set_keys, stats.calls), (2, 4, 2));
     assert_eq!((stats.fixed_keys, stats.fixed_loaded), (2, 2));
 }
 
@@ -288,20 +248,11 @@ fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
     assert_eq!(client.take_fetched_keys(), ["a", "b"]);
     client.is_down = false;
     assert_eq!(client.read("b").as_deref(), Some("b"));
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["b"],
-        "the next load waits for a second"
-    );
+    assert_eq!(client.take_fetched_keys(), ["b"], "the next load waits for a second");
     client.wait(1000);
     assert_eq!(client.read("a").as_deref(), Some("a"));
     assert_eq!(client.take_fetched_keys(), ["a"]);
-    assert!(
-        client
-            .near
-            .get_without_call(wire_key("a"), client.now)
-            .is_some()
-    );
+    assert!(client.near.get_without_call(wire_key("a"), client.now).is_some());
 }
 
 #[test]
@@ -317,11 +268,7 @@ fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_oth
         client.now + Duration::from_secs(1)
     );
     assert_eq!(client.read("a").as_deref(), Some("a"));
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["a"],
-        "a read of its own, which the fixed set keeps"
-    );
+    assert_eq!(client.take_fetched_keys(), ["a"], "a read of its own, which the fixed set keeps");
     drop(first_read);
     client.wait(1000);
     client.read("b");
@@ -342,10 +289,7 @@ fn keys_of_the_fixed_set_that_the_server_lacks_are_reported_and_warned_of_once()
     assert_eq!(client.read("nobody").as_deref(), Some("x"));
     client.take_fetched_keys();
     client.read("nobody");
-    assert!(
-        client.take_fetched_keys().is_empty(),
-        "the fixed set has it now"
-    );
+    assert!(client.take_fetched_keys().is_empty(), "the fixed set has it now");
 }
 
 #[test]
@@ -354,22 +298,14 @@ fn a_request_fetches_a_key_once_and_sees_its_own_writes() {
     let scope = client.scope(None);
     client.read_in(&scope, "a");
     client.values.insert("a", ("by another", -1));
-    assert_eq!(
-        client.read_in(&scope, "a").as_deref(),
-        Some("a"),
-        "as old as the request"
-    );
+    assert_eq!(client.read_in(&scope, "a").as_deref(), Some("a"), "as old as the request");
     assert_eq!(client.take_fetched_keys(), ["a"]);
     client.set("a", "own");
     assert_eq!(client.read_in(&scope, "a").as_deref(), Some("own"));
     client.read_in(&scope, "a");
     assert_eq!(client.take_fetched_keys(), ["a"]);
     client.read("a");
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["a"],
-        "without a request nothing is held"
-    );
+    assert_eq!(client.take_fetched_keys(), ["a"], "without a request nothing is held");
 }
 
 #[test]
@@ -482,21 +418,13 @@ fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
     let (item_count, _) = count_kept_items_and_bytes(ByteAccounting::Value);
     assert_eq!(item_count, 6);
     let (item_count, memory_bytes) = count_kept_items_and_bytes(ByteAccounting::Allocated);
-    assert!(
-        item_count > 0 && memory_bytes <= 1000,
-        "{item_count} items of {memory_bytes} bytes"
-    );
+    assert!(item_count > 0 && memory_bytes <= 1000, "{item_count} items of {memory_bytes} bytes");
 }
 
 #[test]
 fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
-    let file = "glasscache-strategy 1\nstrategy fixed:1\nkey a b"
-        .parse()
-        .unwrap();
-    let encoder = KeyEncoder {
-        namespace: b"n:",
-        encoding: KeyEncoding::Refuse,
-    };
+    let file = "glasscache-strategy 1\nstrategy fixed:1\nkey a b".parse().unwrap();
+    let encoder = KeyEncoder { namespace: b"n:", encoding: KeyEncoding::Refuse };
     let error = ClientNearCache::new(StrategyOptions::new(file), encoder).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("strategy rule `key`"), "{message}");
@@ -551,11 +479,7 @@ fn nothing_is_served_while_reports_are_not_confirmed() {
     for _ in 0..2 {
         client.read("b");
     }
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["b", "b"],
-        "and no fixed set, which would not be kept"
-    );
+    assert_eq!(client.take_fetched_keys(), ["b", "b"], "and no fixed set, which would not be kept");
     client.confirm();
     client.read("a");
     client.read("b");
@@ -565,11 +489,7 @@ fn nothing_is_served_while_reports_are_not_confirmed() {
     assert_eq!(client.take_fetched_keys(), [""; 0]);
     client.wait(1);
     client.read("a");
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["a"],
-        "40 ms after the last confirmation"
-    );
+    assert_eq!(client.take_fetched_keys(), ["a"], "40 ms after the last confirmation");
     // A late confirmation makes what was kept usable: every change until then was reported.
     client.confirm();
     client.read("b");
@@ -638,11 +558,7 @@ fn lost_watch_keeps_values_out_until_it_begins_again() {
     client.confirm();
     client.read("a");
     client.read("a");
-    assert_eq!(
-        client.take_fetched_keys(),
-        ["a", "a"],
-        "a new server is not watched yet"
-    );
+    assert_eq!(client.take_fetched_keys(), ["a", "a"], "a new server is not watched yet");
 }
 
 #[test]
@@ -665,10 +581,7 @@ fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
 #[test]
 fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
     for (report_level, expected_text) in [
-        (
-            ReportLevel::StoresAndDeletes,
-            "reports stores and deletes only",
-        ),
+        (ReportLevel::StoresAndDeletes, "reports stores and deletes only"),
         (ReportLevel::Nothing, "watching server failed"),
     ] {
         let mut client =
@@ -685,10 +598,7 @@ fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
         client.read("a");
         assert_eq!(client.take_fetched_keys(), ["a"]);
         let warning = client.near.take_warning().unwrap();
-        assert!(
-            warning.contains(expected_text) && warning.contains("near_ttl, 10 s"),
-            "{warning}"
-        );
+        assert!(warning.contains(expected_text) && warning.contains("near_ttl, 10 s"), "{warning}");
         assert_eq!(client.near.take_warning(), None);
     }
 }

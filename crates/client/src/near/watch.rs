@@ -127,8 +127,7 @@ impl WatchConversation {
 
     fn request_watch(&mut self) {
         self.stage = WatchStage::RequestedChanges;
-        self.output
-            .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
+        self.output.extend_from_slice(b"watch mutations deletions heartbeat prefix=");
         percent::encode(&self.namespace, &mut self.output);
         self.output.extend_from_slice(b"\r\n");
     }
@@ -153,8 +152,7 @@ impl WatchConversation {
             }
             (WatchStage::RequestedChanges, b"ERROR") => {
                 self.stage = WatchStage::RequestedStoresAndDeletes;
-                self.output
-                    .extend_from_slice(b"watch mutations deletions\r\n");
+                self.output.extend_from_slice(b"watch mutations deletions\r\n");
             }
             (WatchStage::Refused, _) => {}
             _ => {
@@ -189,9 +187,7 @@ impl WatchConversation {
             }
             Some(b"flush_all") => match find_number(b"delay=") {
                 Some(delay_s @ 1..) => {
-                    handle_event(WatchEvent::FlushIn(
-                        u32::try_from(delay_s).unwrap_or(u32::MAX),
-                    ));
+                    handle_event(WatchEvent::FlushIn(u32::try_from(delay_s).unwrap_or(u32::MAX)));
                 }
                 _ => handle_event(WatchEvent::ChangedMany),
             },
@@ -222,10 +218,7 @@ impl HeartbeatDelays {
             self.window_began_ms = sent_ms;
             self.previous_difference_min_ms = self.difference_min_ms.take();
         }
-        let difference_min_ms = self
-            .difference_min_ms
-            .unwrap_or(difference_ms)
-            .min(difference_ms);
+        let difference_min_ms = self.difference_min_ms.unwrap_or(difference_ms).min(difference_ms);
         self.difference_min_ms = Some(difference_min_ms);
         self.received_count = self.received_count.saturating_add(1);
         if self.received_count < HEARTBEATS_MIN {
@@ -242,14 +235,8 @@ impl HeartbeatDelays {
 pub(super) fn possible_near_keys(key: &[u8]) -> [NearKey; 2] {
     let mut encoded = Vec::new();
     base64::encode(key, &mut encoded);
-    let plain = WireKey {
-        bytes: key,
-        is_base64: false,
-    };
-    let in_base64 = WireKey {
-        bytes: &encoded,
-        is_base64: true,
-    };
+    let plain = WireKey { bytes: key, is_base64: false };
+    let in_base64 = WireKey { bytes: &encoded, is_base64: true };
     [near_key(plain), near_key(in_base64)]
 }
 
@@ -264,9 +251,7 @@ mod tests {
         now: Instant,
     ) -> Vec<WatchEvent> {
         let mut events = Vec::new();
-        conversation
-            .receive(bytes, now, &mut |event| events.push(event))
-            .unwrap();
+        conversation.receive(bytes, now, &mut |event| events.push(event)).unwrap();
         events
     }
 
@@ -319,36 +304,17 @@ mod tests {
                 "ts=1.2 gid=3 type=item_store key=a%3A1 status=stored cmd=set ttl=0 clsid=1 cfd=9 size=1",
                 changed(b"a:1"),
             ),
-            (
-                "ts=1.2 gid=3 type=item_changed key=a%20b cmd=incr cfd=9\r",
-                changed(b"a b"),
-            ),
-            (
-                "ts=1.2 gid=3 type=deleted key=x cmd=md clsid=1 size=2",
-                changed(b"x"),
-            ),
-            (
-                "ts=1.2 gid=3 type=prefix_flushed prefix=a cmd=mf",
-                WatchEvent::ChangedMany,
-            ),
-            (
-                "ts=1.2 gid=3 type=flush_all delay=0",
-                WatchEvent::ChangedMany,
-            ),
-            (
-                "ts=1.2 gid=3 type=flush_all delay=7",
-                WatchEvent::FlushIn(7),
-            ),
+            ("ts=1.2 gid=3 type=item_changed key=a%20b cmd=incr cfd=9\r", changed(b"a b")),
+            ("ts=1.2 gid=3 type=deleted key=x cmd=md clsid=1 size=2", changed(b"x")),
+            ("ts=1.2 gid=3 type=prefix_flushed prefix=a cmd=mf", WatchEvent::ChangedMany),
+            ("ts=1.2 gid=3 type=flush_all delay=0", WatchEvent::ChangedMany),
+            ("ts=1.2 gid=3 type=flush_all delay=7", WatchEvent::FlushIn(7)),
             ("skipped=12", WatchEvent::ChangedMany),
             ("what no version prints", WatchEvent::ChangedMany),
             ("", WatchEvent::ChangedMany),
         ] {
             let line = format!("{line}\n");
-            let events = events_of(
-                &mut reporting_conversation(),
-                line.as_bytes(),
-                Instant::now(),
-            );
+            let events = events_of(&mut reporting_conversation(), line.as_bytes(), Instant::now());
             assert_eq!(events, [event], "{line}");
         }
     }
@@ -373,27 +339,15 @@ mod tests {
         // 5 ms, 2 ms and 2 ms of delay: too few are known until the third.
         assert_eq!(receive_heartbeat(1000, 5), []);
         assert_eq!(receive_heartbeat(1010, 12), []);
-        assert_eq!(
-            receive_heartbeat(1020, 22),
-            [WatchEvent::Confirmed(after(22))]
-        );
+        assert_eq!(receive_heartbeat(1020, 22), [WatchEvent::Confirmed(after(22))]);
         // One that was delayed by 500 ms confirms what had been reported then.
-        assert_eq!(
-            receive_heartbeat(1030, 532),
-            [WatchEvent::Confirmed(after(32))]
-        );
-        assert_eq!(
-            receive_heartbeat(1540, 542),
-            [WatchEvent::Confirmed(after(542))]
-        );
+        assert_eq!(receive_heartbeat(1030, 532), [WatchEvent::Confirmed(after(32))]);
+        assert_eq!(receive_heartbeat(1540, 542), [WatchEvent::Confirmed(after(542))]);
         // A delay that stays for two windows is that of the connection.
         for sent_ms in (2000..40_000).step_by(1000) {
             receive_heartbeat(sent_ms, sent_ms - 1000 + 50);
         }
-        assert_eq!(
-            receive_heartbeat(40_000, 39_050),
-            [WatchEvent::Confirmed(after(39_050))]
-        );
+        assert_eq!(receive_heartbeat(40_000, 39_050), [WatchEvent::Confirmed(after(39_050))]);
     }
 
     proptest! {

@@ -65,10 +65,7 @@ impl NearWriteGuard {
             WriteTarget::Keys(keys) => process_cache.state().begin_write(keys),
             WriteTarget::Everything => process_cache.state().begin_flush(),
         }
-        Self {
-            process_cache,
-            target,
-        }
+        Self { process_cache, target }
     }
 }
 

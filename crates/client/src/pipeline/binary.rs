@@ -49,13 +49,7 @@ pub enum ExpectedBinaryReply {
 
 impl ExpectedBinaryReply {
     pub(super) fn is_login(&self) -> bool {
-        matches!(
-            self,
-            Self::Status {
-                opcode: opcode::SASL_AUTH,
-                ..
-            }
-        )
+        matches!(self, Self::Status { opcode: opcode::SASL_AUTH, .. })
     }
 }
 
@@ -112,28 +106,20 @@ impl Pipeline {
         }
         let received = self.receive_buffer.slice_from(self.scan.offset);
         let Some((head, head_bytes)) = parse_head(received)? else {
-            return Ok(ParseStep::Missing(
-                HEADER_BYTES.saturating_sub(received.len()).max(1),
-            ));
+            return Ok(ParseStep::Missing(HEADER_BYTES.saturating_sub(received.len()).max(1)));
         };
         let Some(ExpectedReply::Binary(expected)) = self.in_flight.front_mut() else {
             return Err(Fault::Unsolicited);
         };
         let value_offset = self.scan.offset + head_bytes;
         let request_opcode = opcode::without_quiet(head.request.opcode);
-        if let ExpectedBinaryReply::Values {
-            keys,
-            first_opaque,
-            wants_cas,
-            ..
-        } = expected
+        if let ExpectedBinaryReply::Values { keys, first_opaque, wants_cas, .. } = expected
             && head.status == Status::Success
             && request_opcode != opcode::NOOP
         {
             let value_bytes_max = self.value_bytes_max;
             let mut value =
-                self.scan
-                    .parse_binary_value_head(&head, keys, *first_opaque, value_bytes_max)?;
+                self.scan.parse_binary_value_head(&head, keys, *first_opaque, value_bytes_max)?;
             value.offset = value_offset;
             if !*wants_cas {
                 value.cas = 0;
@@ -146,11 +132,7 @@ impl Pipeline {
         let Some(text) = received.get(head_bytes..head_bytes + text_bytes) else {
             return Ok(ParseStep::Missing(head_bytes + text_bytes - received.len()));
         };
-        let response = Response {
-            head,
-            opcode: request_opcode,
-            text,
-        };
+        let response = Response { head, opcode: request_opcode, text };
         let step = self.scan.parse_response(&response, expected)?;
         self.scan.offset = value_offset + text_bytes;
         Ok(step)
@@ -207,12 +189,7 @@ impl ReplyScan {
     ) -> Result<ParseStep, Fault> {
         let opaque = response.head.request.opaque;
         match *expected {
-            ExpectedBinaryReply::Values {
-                ref keys,
-                first_opaque,
-                is_single,
-                ..
-            } => {
+            ExpectedBinaryReply::Values { ref keys, first_opaque, is_single, .. } => {
                 let key_index = opaque.wrapping_sub(first_opaque) as usize;
                 let is_end = response.opcode == opcode::NOOP && !is_single;
                 let is_in_order = (self.key_cursor..=keys.len()).contains(&key_index);
@@ -225,27 +202,18 @@ impl ReplyScan {
                     return Ok(ParseStep::Continue);
                 }
                 let refusal = std::mem::take(&mut self.refusals).into_iter().next();
-                Ok(ParseStep::Complete(
-                    refusal.map_or(Reply::Values, Reply::Refused),
-                ))
+                Ok(ParseStep::Complete(refusal.map_or(Reply::Values, Reply::Refused)))
             }
-            ExpectedBinaryReply::Status {
-                opaque: expected_opaque,
-                opcode: expected_opcode,
-            } => {
+            ExpectedBinaryReply::Status { opaque: expected_opaque, opcode: expected_opcode } => {
                 if opaque != expected_opaque || response.opcode != expected_opcode {
                     return Err(Fault::WrongOpaque);
                 }
                 single_reply(response).map(ParseStep::Complete)
             }
-            ExpectedBinaryReply::Quiet {
-                first_opaque,
-                count,
-                noop_opaque,
-            } => self.parse_quiet_response(response, (first_opaque, count), noop_opaque),
-            ExpectedBinaryReply::Rows {
-                opaque: expected_opaque,
-            } => {
+            ExpectedBinaryReply::Quiet { first_opaque, count, noop_opaque } => {
+                self.parse_quiet_response(response, (first_opaque, count), noop_opaque)
+            }
+            ExpectedBinaryReply::Rows { opaque: expected_opaque } => {
                 if opaque != expected_opaque || response.opcode != opcode::STAT {
                     return Err(Fault::WrongOpaque);
                 }
@@ -288,9 +256,7 @@ impl ReplyScan {
             WriteStatus::Done => return Err(Fault::WrongOpaque),
             // As in meta: a quiet removal, addition or touch of nothing is not reported.
             WriteStatus::NotFound if !is_store => {}
-            outcome => self
-                .failed_replies
-                .push((request_index as usize, code_of(outcome))),
+            outcome => self.failed_replies.push((request_index as usize, code_of(outcome))),
         }
         Ok(ParseStep::Continue)
     }
@@ -307,9 +273,7 @@ impl ReplyScan {
             return Ok(ParseStep::Complete(Reply::Refused(refusal)));
         }
         if response.head.key.is_empty() {
-            return Ok(ParseStep::Complete(Reply::Rows(std::mem::take(
-                &mut self.rows,
-            ))));
+            return Ok(ParseStep::Complete(Reply::Rows(std::mem::take(&mut self.rows))));
         }
         if self.rows.len() >= ROWS_MAX {
             return Err(Fault::TooManyRows);

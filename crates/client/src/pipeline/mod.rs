@@ -327,9 +327,7 @@ impl Pipeline {
 
     /// The bytes of a value of the current reply.
     pub fn body(&self, value: &FoundValue) -> &[u8] {
-        self.receive_buffer
-            .slice(value.offset, value.value_bytes)
-            .unwrap_or_default()
+        self.receive_buffer.slice(value.offset, value.value_bytes).unwrap_or_default()
     }
 
     /// The reservation in the current reply, the last of several; it is not among the values.
@@ -351,11 +349,8 @@ impl Pipeline {
         let Some(value) = self.partial_value() else {
             return 0;
         };
-        let available_bytes = self
-            .receive_buffer
-            .len()
-            .saturating_sub(value.offset)
-            .min(target.len());
+        let available_bytes =
+            self.receive_buffer.len().saturating_sub(value.offset).min(target.len());
         if let (Some(from), Some(to)) = (
             self.receive_buffer.slice(value.offset, available_bytes),
             target.get_mut(..available_bytes),

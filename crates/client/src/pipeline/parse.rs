@@ -92,9 +92,7 @@ impl Pipeline {
 
     /// Whether the value at this offset after what was parsed is a reservation.
     fn is_reservation(&self, head_bytes: usize, value_bytes: usize) -> bool {
-        let body = self
-            .receive_buffer
-            .slice(self.scan.offset + head_bytes, value_bytes);
+        let body = self.receive_buffer.slice(self.scan.offset + head_bytes, value_bytes);
         body.is_some_and(|body| reserved::token_of(body).is_some())
     }
 
@@ -131,10 +129,9 @@ impl Pipeline {
             }
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text_protocol::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta_protocol::parse(line)? {
-                meta_protocol::Line::Reply {
-                    code: MetaCode::Noop,
-                    ..
-                } => ParseStep::Complete(Reply::Probe(true)),
+                meta_protocol::Line::Reply { code: MetaCode::Noop, .. } => {
+                    ParseStep::Complete(Reply::Probe(true))
+                }
                 meta_protocol::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
                 meta_protocol::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
@@ -158,12 +155,8 @@ impl Pipeline {
                     (reply, _) => ParseStep::Complete(reply),
                 }
             }
-            Some(&mut ExpectedReply::Quiet {
-                first_opaque,
-                count,
-            }) => {
-                self.scan
-                    .parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?
+            Some(&mut ExpectedReply::Quiet { first_opaque, count }) => {
+                self.scan.parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?
             }
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
@@ -201,9 +194,10 @@ impl Pipeline {
         {
             meta.code = MetaCode::Miss;
         }
-        Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
-            ParseStep::Complete(Reply::Meta(meta))
-        }))
+        Ok(self
+            .scan
+            .meta
+            .map_or(ParseStep::Continue, |meta| ParseStep::Complete(Reply::Meta(meta))))
     }
 
     /// The body went straight to the caller: only its line end is still checked.
@@ -216,9 +210,10 @@ impl Pipeline {
         }
         self.scan.is_body_external = false;
         self.scan.offset = 2;
-        Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
-            ParseStep::Complete(Reply::Meta(meta))
-        }))
+        Ok(self
+            .scan
+            .meta
+            .map_or(ParseStep::Continue, |meta| ParseStep::Complete(Reply::Meta(meta))))
     }
 }
 
@@ -231,13 +226,7 @@ impl ReplyScan {
         next_offset: usize,
         value_bytes_max: u64,
     ) -> Result<ParseStep, Fault> {
-        let &Line::Value {
-            key,
-            flags,
-            value_bytes,
-            cas,
-        } = parsed_line
-        else {
+        let &Line::Value { key, flags, value_bytes, cas } = parsed_line else {
             return end_of_values(parsed_line);
         };
         let key_index = keys.find(key, self.key_cursor).ok_or(Fault::WrongKey)?;
@@ -284,26 +273,17 @@ impl ReplyScan {
         count: u32,
     ) -> Result<ParseStep, Fault> {
         match parsed_line {
-            meta_protocol::Line::Reply {
-                code: MetaCode::Noop,
-                ..
-            } => {
+            meta_protocol::Line::Reply { code: MetaCode::Noop, .. } => {
                 let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
                 return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
-            meta_protocol::Line::Reply {
-                code: MetaCode::Value,
-                ..
-            } => return Err(ReplyFault::Unexpected.into()),
-            meta_protocol::Line::Reply {
-                code,
-                flags: meta_flags,
-                ..
-            } => {
-                let request_index = meta_flags
-                    .opaque
-                    .map(|opaque| opaque.wrapping_sub(first_opaque));
+            meta_protocol::Line::Reply { code: MetaCode::Value, .. } => {
+                return Err(ReplyFault::Unexpected.into());
+            }
+            meta_protocol::Line::Reply { code, flags: meta_flags, .. } => {
+                let request_index =
+                    meta_flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
                 let request_index = request_index.filter(|&request_index| request_index < count);
                 let request_index = request_index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
@@ -330,11 +310,7 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
     let (flags, remaining) = parse_digits(remaining.strip_prefix(b" ")?)?;
     let (value_bytes, remaining) = parse_digits(remaining.strip_prefix(b" ")?)?;
     let remaining = remaining.strip_prefix(b"\r\n")?;
-    Some((
-        flags,
-        value_bytes as usize,
-        unparsed.len() - remaining.len(),
-    ))
+    Some((flags, value_bytes as usize, unparsed.len() - remaining.len()))
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
@@ -358,9 +334,9 @@ fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
 fn end_of_values(parsed_line: &Line<'_>) -> Result<ParseStep, Fault> {
     match parsed_line {
         Line::End => Ok(ParseStep::Complete(Reply::Values)),
-        Line::Error(error_line) => Ok(ParseStep::Complete(Reply::Refused(owned_refusal(
-            error_line,
-        )))),
+        Line::Error(error_line) => {
+            Ok(ParseStep::Complete(Reply::Refused(owned_refusal(error_line))))
+        }
         _ => Err(ReplyFault::Unexpected.into()),
     }
 }
@@ -387,25 +363,19 @@ fn parse_meta_reply(
         meta_protocol::Line::Error(error_line) => {
             return Ok((Reply::Refused(owned_refusal(&error_line)), None));
         }
-        meta_protocol::Line::Reply {
-            code: MetaCode::Noop,
-            ..
-        } => return Err(ReplyFault::Unexpected.into()),
-        meta_protocol::Line::Reply {
-            code,
-            value_bytes,
-            flags: meta_flags,
-        } => (code, value_bytes, meta_flags),
+        meta_protocol::Line::Reply { code: MetaCode::Noop, .. } => {
+            return Err(ReplyFault::Unexpected.into());
+        }
+        meta_protocol::Line::Reply { code, value_bytes, flags: meta_flags } => {
+            (code, value_bytes, meta_flags)
+        }
     };
     // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
     let is_bare_miss = code == MetaCode::Miss && meta_flags.opaque.is_none();
     if !is_bare_miss && meta_flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
-    if meta_flags
-        .key
-        .is_some_and(|named_key| KeyHash::of(named_key) != key_hash)
-    {
+    if meta_flags.key.is_some_and(|named_key| KeyHash::of(named_key) != key_hash) {
         return Err(Fault::WrongKey);
     }
     let meta = MetaReply {
@@ -432,15 +402,9 @@ fn parse_meta_reply(
 
 pub(super) fn checked_length(length: u64, length_max: u64) -> Result<usize, Fault> {
     if length > length_max {
-        return Err(Fault::TooLong {
-            bytes: length,
-            limit: length_max,
-        });
+        return Err(Fault::TooLong { bytes: length, limit: length_max });
     }
-    usize::try_from(length).map_err(|_| Fault::TooLong {
-        bytes: length,
-        limit: length_max,
-    })
+    usize::try_from(length).map_err(|_| Fault::TooLong { bytes: length, limit: length_max })
 }
 
 pub(super) fn lossy_text(bytes: &[u8]) -> String {
@@ -448,8 +412,5 @@ pub(super) fn lossy_text(bytes: &[u8]) -> String {
 }
 
 fn owned_refusal(error_line: &ErrorLine<'_>) -> Refusal {
-    Refusal {
-        kind: error_line.kind,
-        message: lossy_text(error_line.message),
-    }
+    Refusal { kind: error_line.kind, message: lossy_text(error_line.message) }
 }

@@ -34,9 +34,7 @@ impl ReceiveBuffer {
 
     /// Everything from `offset` on.
     pub(crate) fn slice_from(&self, offset: usize) -> &[u8] {
-        self.buffer
-            .get(self.start + offset..self.end)
-            .unwrap_or_default()
+        self.buffer.get(self.start + offset..self.end).unwrap_or_default()
     }
 
     /// Free space for the next receive: `byte_count` bytes, or less while few bytes have been received. The buffer at

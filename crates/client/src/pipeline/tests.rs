@@ -35,18 +35,12 @@ fn feed_in_pieces(
 fn values_are_matched_by_key_however_the_bytes_are_cut() {
     let reply = b"VALUE a 16 3\r\nx\r\n\r\nVALUE c 0 0\r\n\r\nEND\r\n";
     for piece_bytes in 1..reply.len() {
-        let (mut pipeline, progress) = feed_in_pieces(
-            pipeline_awaiting_get(&[b"a", b"b", b"c"]),
-            reply,
-            piece_bytes,
-        );
+        let (mut pipeline, progress) =
+            feed_in_pieces(pipeline_awaiting_get(&[b"a", b"b", b"c"]), reply, piece_bytes);
         assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
         let found_values = pipeline.found_values().to_vec();
         assert_eq!(
-            found_values
-                .iter()
-                .map(|found_value| found_value.key_index)
-                .collect::<Vec<_>>(),
+            found_values.iter().map(|found_value| found_value.key_index).collect::<Vec<_>>(),
             [0, 2]
         );
         assert_eq!(pipeline.body(&found_values[0]), b"x\r\n");
@@ -75,18 +69,9 @@ fn a_reply_that_does_not_match_poisons_the_pipeline_for_good() {
     let cases: [(&[u8], Fault); 6] = [
         (b"VALUE other 0 1\r\nx\r\nEND\r\n", Fault::WrongKey),
         (b"VALUE a 0 5\r\nx\r\nEND\r\n", Fault::WrongLength),
-        (
-            b"VALUE a 0 2000000000\r\n",
-            Fault::TooLong {
-                bytes: 2_000_000_000,
-                limit: 1000,
-            },
-        ),
+        (b"VALUE a 0 2000000000\r\n", Fault::TooLong { bytes: 2_000_000_000, limit: 1000 }),
         (b"STORED\r\n", Fault::Line(ReplyFault::Unexpected)),
-        (
-            b"VALUE a 0 1\r\nx\r\n\r\n",
-            Fault::Line(ReplyFault::Unexpected),
-        ),
+        (b"VALUE a 0 1\r\nx\r\n\r\n", Fault::Line(ReplyFault::Unexpected)),
         (&[b'x'; 9000], Fault::Line(ReplyFault::LineTooLong)),
     ];
     for (reply, fault) in cases {
@@ -117,10 +102,7 @@ fn a_meta_reply_must_carry_its_opaque() {
         (b"HD\r\n", Some(Fault::WrongOpaque)),
     ] {
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(ExpectedReply::Meta {
-            opaque: 7,
-            key_hash: KeyHash::of(b"a"),
-        });
+        pipeline.expect(ExpectedReply::Meta { opaque: 7, key_hash: KeyHash::of(b"a") });
         assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }
 }
@@ -135,10 +117,7 @@ fn a_meta_reply_that_names_another_key_is_a_fault() {
         (b"YSBi", b"HD kYSBj b O7\r\n", Some(Fault::WrongKey)),
     ] {
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(ExpectedReply::Meta {
-            opaque: 7,
-            key_hash: KeyHash::of(key),
-        });
+        pipeline.expect(ExpectedReply::Meta { opaque: 7, key_hash: KeyHash::of(key) });
         assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }
 }
@@ -146,15 +125,9 @@ fn a_meta_reply_that_names_another_key_is_a_fault() {
 #[test]
 fn a_quiet_batch_names_the_requests_that_failed() {
     let mut pipeline = Pipeline::new(1000);
-    pipeline.expect(ExpectedReply::Quiet {
-        first_opaque: 10,
-        count: 3,
-    });
-    let (_, progress) = feed_in_pieces(
-        pipeline,
-        b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
-        3,
-    );
+    pipeline.expect(ExpectedReply::Quiet { first_opaque: 10, count: 3 });
+    let (_, progress) =
+        feed_in_pieces(pipeline, b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n", 3);
     let Ok(ReplyProgress::Complete(Reply::Quiet(failed_replies, refusals))) = progress else {
         panic!("{progress:?}")
     };

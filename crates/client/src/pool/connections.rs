@@ -28,10 +28,7 @@ pub(crate) struct ConnectionPool {
 }
 
 #[derive(Debug, Default)]
-#[expect(
-    clippy::vec_box,
-    reason = "connections come and go: a pointer is moved and not 300 bytes"
-)]
+#[expect(clippy::vec_box, reason = "connections come and go: a pointer is moved and not 300 bytes")]
 struct PoolState {
     idle: Vec<Box<SocketConnection>>,
     open_count: usize,
@@ -92,11 +89,7 @@ impl ConnectionPool {
                 let is_trusted =
                     now.saturating_duration_since(socket_connection.idle_since) < TRUSTED_IDLE_MAX;
                 if is_trusted || socket_connection.is_reusable() {
-                    return Some(PooledConnection::new(
-                        self,
-                        thread_id,
-                        Some(socket_connection),
-                    ));
+                    return Some(PooledConnection::new(self, thread_id, Some(socket_connection)));
                 }
                 state.open_count = state.open_count.saturating_sub(1);
             }
@@ -193,12 +186,7 @@ impl PooledConnection {
         thread_id: usize,
         socket_connection: Option<Box<SocketConnection>>,
     ) -> Self {
-        Self {
-            socket_connection,
-            pool: pool.clone(),
-            thread_id,
-            counts_as_open: true,
-        }
+        Self { socket_connection, pool: pool.clone(), thread_id, counts_as_open: true }
     }
 
     /// The open socket connection that a call holds.
@@ -232,11 +220,7 @@ impl PooledConnection {
             if let Some(socket_connection) = &self.socket_connection
                 && socket_connection.state_machine.accepts_requests()
             {
-                socket_connection
-                    .state_machine
-                    .server()
-                    .faults
-                    .fetch_add(1, Ordering::Relaxed);
+                socket_connection.state_machine.server().faults.fetch_add(1, Ordering::Relaxed);
             }
             return;
         };

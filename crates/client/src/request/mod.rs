@@ -49,45 +49,23 @@ pub enum Request<'a> {
     /// One value, with its CAS unique if requested.
     Get { key: WireKey<'a>, cas: bool },
     /// Values of many plain keys, each with `prefix` before it; with their CAS uniques if requested.
-    GetMany {
-        prefix: &'a [u8],
-        keys: &'a [&'a [u8]],
-        cas: bool,
-    },
+    GetMany { prefix: &'a [u8], keys: &'a [&'a [u8]], cas: bool },
     /// Values of many keys, each with its remaining TTL where the command set has it.
     GetWithTtls { keys: &'a [WireKey<'a>] },
     /// One write of a value.
-    Store {
-        mode: StoreMode,
-        item: Item<'a>,
-        exptime: i64,
-        noreply: bool,
-    },
+    Store { mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool },
     /// Many writes, with an error for each that fails.
-    StoreMany {
-        mode: StoreMode,
-        items: &'a [Item<'a>],
-        exptime: i64,
-        quiet: bool,
-    },
+    StoreMany { mode: StoreMode, items: &'a [Item<'a>], exptime: i64, quiet: bool },
     /// One removal.
     Delete { key: WireKey<'a>, noreply: bool },
     /// Many removals.
     DeleteMany { keys: &'a [WireKey<'a>] },
     /// A new expiry.
-    Touch {
-        key: WireKey<'a>,
-        exptime: i64,
-        noreply: bool,
-    },
+    Touch { key: WireKey<'a>, exptime: i64, noreply: bool },
     /// A read that also sets the expiry.
     GetAndTouch { key: WireKey<'a>, exptime: i64 },
     /// An addition or subtraction.
-    Arithmetic {
-        key: WireKey<'a>,
-        arithmetic: Arithmetic,
-        noreply: bool,
-    },
+    Arithmetic { key: WireKey<'a>, arithmetic: Arithmetic, noreply: bool },
     /// A read with the item's metadata.
     Inspect { key: WireKey<'a> },
     /// Remove every item.
@@ -126,10 +104,7 @@ impl RequestWriter<'_> {
 
     /// Notes a meta request that has a reply of its own.
     fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
-        let expected = ExpectedReply::Meta {
-            opaque,
-            key_hash: KeyHash::of(key.bytes),
-        };
+        let expected = ExpectedReply::Meta { opaque, key_hash: KeyHash::of(key.bytes) };
         self.pipeline.expect(expected);
     }
 
@@ -137,10 +112,7 @@ impl RequestWriter<'_> {
     fn begin_meta_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.reserve_opaques(1);
         self.expect_meta(opaque, key);
-        CommonFields {
-            opaque,
-            quiet: false,
-        }
+        CommonFields { opaque, quiet: false }
     }
 }
 
@@ -169,9 +141,9 @@ impl<'a> Request<'a> {
     /// Refuses an argument that would end its line and begin a command of its own.
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Stats { argument } if argument.iter().any(u8::is_ascii_control) => Err(
-                Error::BadSetting("an argument of stats with control characters".to_owned()),
-            ),
+            Self::Stats { argument } if argument.iter().any(u8::is_ascii_control) => {
+                Err(Error::BadSetting("an argument of stats with control characters".to_owned()))
+            }
             _ => Ok(()),
         }
     }

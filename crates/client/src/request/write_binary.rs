@@ -53,33 +53,21 @@ impl Request<'_> {
                 }
                 write_reads(writer, key_list, false);
             }
-            Self::Store {
-                mode,
-                ref item,
-                exptime,
-                noreply,
-            } => {
+            Self::Store { mode, ref item, exptime, noreply } => {
                 let opcode_and_opaque = begin_request(writer, store_opcode(mode), noreply);
                 write_store_head(writer, opcode_and_opaque, mode, item, exptime);
                 if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     writer.out.extend_from_slice(item.body);
                 }
             }
-            Self::StoreMany {
-                mode,
-                items,
-                exptime,
-                quiet,
-            } => write_store_many(writer, (mode, exptime), items, quiet),
+            Self::StoreMany { mode, items, exptime, quiet } => {
+                write_store_many(writer, (mode, exptime), items, quiet)
+            }
             Self::Delete { key, noreply } => write_delete(writer, key, noreply),
-            Self::DeleteMany { keys } => keys
-                .iter()
-                .for_each(|&key| write_delete(writer, key, false)),
-            Self::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
+            Self::DeleteMany { keys } => {
+                keys.iter().for_each(|&key| write_delete(writer, key, false))
+            }
+            Self::Touch { key, exptime, noreply } => {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
                 let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
@@ -87,11 +75,9 @@ impl Request<'_> {
                     binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
                 });
             }
-            Self::Arithmetic {
-                key,
-                ref arithmetic,
-                noreply,
-            } => write_arithmetic(writer, key, arithmetic, noreply),
+            Self::Arithmetic { key, ref arithmetic, noreply } => {
+                write_arithmetic(writer, key, arithmetic, noreply)
+            }
             Self::Flush { delay_s } => {
                 let opcode_and_opaque = begin_request(writer, opcode::FLUSH, false);
                 binary::flush(writer.out, opcode_and_opaque.opaque, delay_s);
@@ -166,17 +152,9 @@ fn begin_single_read(
     let mut keys = begin_key_list(writer);
     with_raw_key(key, |raw_key| keys.push(b"", raw_key));
     let first_opaque = writer.reserve_opaques(1);
-    let expected = ExpectedBinaryReply::Values {
-        keys,
-        first_opaque,
-        is_single: true,
-        wants_cas,
-    };
+    let expected = ExpectedBinaryReply::Values { keys, first_opaque, is_single: true, wants_cas };
     expect_binary_reply(writer, expected);
-    OpcodeAndOpaque {
-        opcode,
-        opaque: first_opaque,
-    }
+    OpcodeAndOpaque { opcode, opaque: first_opaque }
 }
 
 fn begin_key_list(writer: &mut RequestWriter<'_>) -> KeyList {
@@ -189,32 +167,18 @@ fn begin_key_list(writer: &mut RequestWriter<'_>) -> KeyList {
 fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
     let first_opaque = writer.reserve_opaques(keys.len() + 1);
     let opaques = (0..).map(|index| first_opaque.wrapping_add(index));
-    for (key, opaque) in (0..keys.len())
-        .filter_map(|index| keys.get(index))
-        .zip(opaques)
-    {
-        let opcode_and_opaque = OpcodeAndOpaque {
-            opcode: opcode::GETKQ,
-            opaque,
-        };
+    for (key, opaque) in (0..keys.len()).filter_map(|index| keys.get(index)).zip(opaques) {
+        let opcode_and_opaque = OpcodeAndOpaque { opcode: opcode::GETKQ, opaque };
         binary::get(writer.out, opcode_and_opaque, key);
     }
     write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
-    let expected = ExpectedBinaryReply::Values {
-        keys,
-        first_opaque,
-        is_single: false,
-        wants_cas,
-    };
+    let expected = ExpectedBinaryReply::Values { keys, first_opaque, is_single: false, wants_cas };
     expect_binary_reply(writer, expected);
 }
 
 /// Appends a noop; its response comes after those to everything before it.
 pub(crate) fn write_noop(out: &mut Vec<u8>, opaque: u32) {
-    let opcode_and_opaque = OpcodeAndOpaque {
-        opcode: opcode::NOOP,
-        opaque,
-    };
+    let opcode_and_opaque = OpcodeAndOpaque { opcode: opcode::NOOP, opaque };
     binary::header_only(out, opcode_and_opaque);
 }
 
@@ -271,11 +235,7 @@ fn write_store_many(
         write_noop(writer.out, opaque);
         expect_binary_reply(
             writer,
-            ExpectedBinaryReply::Quiet {
-                first_opaque,
-                count,
-                noop_opaque: opaque,
-            },
+            ExpectedBinaryReply::Quiet { first_opaque, count, noop_opaque: opaque },
         );
     }
 }
@@ -293,17 +253,12 @@ fn write_arithmetic(
     arithmetic: &Arithmetic,
     quiet: bool,
 ) {
-    let arithmetic_opcode = if arithmetic.is_decrement {
-        opcode::DECREMENT
-    } else {
-        opcode::INCREMENT
-    };
+    let arithmetic_opcode =
+        if arithmetic.is_decrement { opcode::DECREMENT } else { opcode::INCREMENT };
     let opcode_and_opaque = begin_request(writer, arithmetic_opcode, quiet);
     let parameters = ArithParameters {
         delta: arithmetic.delta,
-        initial: arithmetic
-            .initial
-            .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
+        initial: arithmetic.initial.map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
     with_raw_key(key, |raw_key| {
@@ -315,8 +270,6 @@ fn write_arithmetic(
 fn to_wire_exptime(exptime: i64) -> u32 {
     match exptime {
         ..0 => EXPIRED_EXPTIME,
-        _ => u32::try_from(exptime)
-            .unwrap_or(EXPTIME_MAX)
-            .min(EXPTIME_MAX),
+        _ => u32::try_from(exptime).unwrap_or(EXPTIME_MAX).min(EXPTIME_MAX),
     }
 }

@@ -13,23 +13,13 @@ impl Request<'_> {
             return Err(Unsupported(operation));
         }
         match *self {
-            Self::Store {
-                mode,
-                ref item,
-                exptime,
-                noreply,
-            } => {
+            Self::Store { mode, ref item, exptime, noreply } => {
                 write_classic_store(writer, mode, item, exptime, noreply);
                 if self.external_body().is_none() {
                     push_body(writer.out, item.body);
                 }
             }
-            Self::StoreMany {
-                mode,
-                items,
-                exptime,
-                ..
-            } => {
+            Self::StoreMany { mode, items, exptime, .. } => {
                 for item in items {
                     write_classic_store(writer, mode, item, exptime, false);
                     push_body(writer.out, item.body);
@@ -41,11 +31,7 @@ impl Request<'_> {
                     write_classic_delete(writer, key, false);
                 }
             }
-            Self::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
+            Self::Touch { key, exptime, noreply } => {
                 text::touch(writer.out, key.bytes, exptime, noreply);
                 expect_line(writer, noreply);
             }
@@ -55,11 +41,7 @@ impl Request<'_> {
                 key_list.push(b"", key.bytes);
                 writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
-            Self::Arithmetic {
-                key,
-                ref arithmetic,
-                noreply,
-            } => {
+            Self::Arithmetic { key, ref arithmetic, noreply } => {
                 text::arithmetic(
                     writer.out,
                     key.bytes,
@@ -119,12 +101,8 @@ fn write_classic_store(
     exptime: i64,
     noreply: bool,
 ) {
-    let parameters = TextStoreParameters {
-        flags: item.flags,
-        exptime,
-        value_bytes: item.body.len(),
-        noreply,
-    };
+    let parameters =
+        TextStoreParameters { flags: item.flags, exptime, value_bytes: item.body.len(), noreply };
     text::store(writer.out, mode, item.key.bytes, &parameters);
     expect_line(writer, noreply);
 }

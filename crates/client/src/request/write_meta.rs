@@ -13,55 +13,28 @@ impl Request<'_> {
             return meta::get(writer.out, key, fields, common);
         }
         match *self {
-            Self::Store {
-                mode,
-                ref item,
-                exptime,
-                noreply,
-            } => {
+            Self::Store { mode, ref item, exptime, noreply } => {
                 let common = begin_meta_command(writer, item.key, noreply);
-                meta::set(
-                    writer.out,
-                    mode,
-                    item.key,
-                    &store_parameters(item, exptime),
-                    common,
-                );
+                meta::set(writer.out, mode, item.key, &store_parameters(item, exptime), common);
                 if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     push_body(writer.out, item.body);
                 }
             }
-            Self::StoreMany {
-                mode,
-                items,
-                exptime,
-                quiet,
-            } => {
+            Self::StoreMany { mode, items, exptime, quiet } => {
                 let first_opaque = writer.reserve_opaques(items.len());
-                for (opaque, item) in (0..)
-                    .map(|index| first_opaque.wrapping_add(index))
-                    .zip(items)
+                for (opaque, item) in (0..).map(|index| first_opaque.wrapping_add(index)).zip(items)
                 {
                     if !quiet {
                         writer.expect_meta(opaque, item.key);
                     }
                     let common = CommonFields { opaque, quiet };
-                    meta::set(
-                        writer.out,
-                        mode,
-                        item.key,
-                        &store_parameters(item, exptime),
-                        common,
-                    );
+                    meta::set(writer.out, mode, item.key, &store_parameters(item, exptime), common);
                     push_body(writer.out, item.body);
                 }
                 if quiet {
                     meta::noop(writer.out);
                     let count = items.len() as u32;
-                    writer.pipeline.expect(ExpectedReply::Quiet {
-                        first_opaque,
-                        count,
-                    });
+                    writer.pipeline.expect(ExpectedReply::Quiet { first_opaque, count });
                 }
             }
             Self::Delete { key, noreply } => {
@@ -73,11 +46,7 @@ impl Request<'_> {
                 meta::flush_prefix(writer.out, prefix, common);
             }
             Self::GetWithTtls { keys } => {
-                let fields = GetFields {
-                    value: true,
-                    ttl: true,
-                    ..GetFields::default()
-                };
+                let fields = GetFields { value: true, ttl: true, ..GetFields::default() };
                 for &key in keys {
                     let common = writer.begin_meta_with_reply(key);
                     meta::get(writer.out, key, fields, common);
@@ -89,11 +58,7 @@ impl Request<'_> {
                     meta::delete(writer.out, key, common);
                 }
             }
-            Self::Arithmetic {
-                key,
-                ref arithmetic,
-                noreply,
-            } => {
+            Self::Arithmetic { key, ref arithmetic, noreply } => {
                 let common = begin_meta_command(writer, key, noreply);
                 meta::arithmetic(writer.out, key, arithmetic, common);
             }
@@ -105,39 +70,20 @@ impl Request<'_> {
     fn mg_command_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
         let defaults = GetFields::default();
         Some(match *self {
-            Self::Get { key, cas } if key.is_base64 => (
-                key,
-                GetFields {
-                    value: true,
-                    cas,
-                    ..defaults
-                },
-                false,
-            ),
-            Self::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
+            Self::Get { key, cas } if key.is_base64 => {
+                (key, GetFields { value: true, cas, ..defaults }, false)
+            }
+            Self::Touch { key, exptime, noreply } => {
                 let touch = Some(exptime);
                 (key, GetFields { touch, ..defaults }, noreply)
             }
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);
-                let fields = GetFields {
-                    value: true,
-                    touch,
-                    ..defaults
-                };
+                let fields = GetFields { value: true, touch, ..defaults };
                 (key, fields, false)
             }
             Self::Inspect { key } => {
-                let fields = GetFields {
-                    value: true,
-                    cas: true,
-                    metadata: true,
-                    ..defaults
-                };
+                let fields = GetFields { value: true, cas: true, metadata: true, ..defaults };
                 (key, fields, false)
             }
             _ => return None,
@@ -147,12 +93,7 @@ impl Request<'_> {
 
 /// `noreply` is false: a meta command is quiet by a flag of its own.
 fn store_parameters(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
-    TextStoreParameters {
-        flags: item.flags,
-        exptime,
-        value_bytes: item.body.len(),
-        noreply: false,
-    }
+    TextStoreParameters { flags: item.flags, exptime, value_bytes: item.body.len(), noreply: false }
 }
 
 /// Begins a quiet command for a noreply write, which the next `mn` on the connection acknowledges; else one with a
@@ -163,10 +104,7 @@ fn begin_meta_command(
     noreply: bool,
 ) -> CommonFields {
     if noreply {
-        CommonFields {
-            opaque: writer.reserve_opaques(1),
-            quiet: true,
-        }
+        CommonFields { opaque: writer.reserve_opaques(1), quiet: true }
     } else {
         writer.begin_meta_with_reply(key)
     }

@@ -41,10 +41,7 @@ impl Continuum {
         for (server_index, server) in servers.iter().enumerate() {
             for digest_index in 0..ketama_digest_count(server.weight, total_weight, servers.len()) {
                 let words = hash::md5_words(point_name(server, digest_index).as_bytes());
-                points.extend(words.map(|value| Point {
-                    value,
-                    server_index,
-                }));
+                points.extend(words.map(|value| Point { value, server_index }));
             }
         }
         Self::from_points(points, PointSearch::AtOrAfter)
@@ -56,10 +53,10 @@ impl Continuum {
         for (server_index, server) in servers.iter().enumerate() {
             let point_value =
                 |point_index| hash::one_at_a_time(point_name(server, point_index).as_bytes());
-            points.extend((0..ONE_AT_A_TIME_POINTS).map(|point_index| Point {
-                value: point_value(point_index),
-                server_index,
-            }));
+            points.extend(
+                (0..ONE_AT_A_TIME_POINTS)
+                    .map(|point_index| Point { value: point_value(point_index), server_index }),
+            );
         }
         Self::from_points(points, PointSearch::AtOrAfter)
     }

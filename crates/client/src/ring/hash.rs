@@ -38,9 +38,7 @@ pub(super) fn crc_middle(key: &[u8]) -> u32 {
 /// Java's `String.hashCode` of the key, over UTF-16 units.
 pub(super) fn java_string(key: &[u8]) -> u32 {
     let add_unit = |hash: u32, unit: u16| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
-    String::from_utf8_lossy(key)
-        .encode_utf16()
-        .fold(0, add_unit)
+    String::from_utf8_lossy(key).encode_utf16().fold(0, add_unit)
 }
 
 /// murmur3 of the low byte of each character, seed 0: pymemcache hashes a `str`, not its UTF-8 bytes.
@@ -53,25 +51,15 @@ pub(super) fn murmur3_of_chars(text: &str) -> u32 {
 
 /// Austin Appleby's `MurmurHash3` (x86, 32 bits), seed 0.
 fn murmur3(bytes: &[u8]) -> u32 {
-    let mix = |word: u32| {
-        word.wrapping_mul(0xcc9e_2d51)
-            .rotate_left(15)
-            .wrapping_mul(0x1b87_3593)
-    };
+    let mix = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, tail) = bytes.as_chunks::<4>();
     let mut hash: u32 = 0;
     for word in words {
         hash ^= mix(u32::from_le_bytes(*word));
-        hash = hash
-            .rotate_left(13)
-            .wrapping_mul(5)
-            .wrapping_add(0xe654_6b64);
+        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
     }
     if !tail.is_empty() {
-        hash ^= mix(tail
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u32::from(*byte)));
+        hash ^= mix(tail.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)));
     }
     hash ^= bytes.len() as u32;
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);

@@ -32,11 +32,7 @@ pub struct RingServer {
 impl RingServer {
     /// A TCP server of weight 1.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
-        Self {
-            host: host.into(),
-            port: Some(port),
-            weight: 1,
-        }
+        Self { host: host.into(), port: Some(port), weight: 1 }
     }
 
     /// The same server with another weight.
@@ -47,8 +43,7 @@ impl RingServer {
 
     /// `host:port`, or the path alone, as most clients spell a server when they hash it.
     fn name(&self) -> String {
-        self.port
-            .map_or_else(|| self.host.clone(), |port| format!("{}:{port}", self.host))
+        self.port.map_or_else(|| self.host.clone(), |port| format!("{}:{port}", self.host))
     }
 }
 
@@ -96,10 +91,7 @@ pub const PLACEMENTS: [(Placement, &str); 10] = [
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            PLACEMENTS
-                .iter()
-                .find(|(candidate, _)| candidate == self)
-                .map_or("", |(_, name)| name),
+            PLACEMENTS.iter().find(|(candidate, _)| candidate == self).map_or("", |(_, name)| name),
         )
     }
 }
@@ -161,20 +153,10 @@ pub struct Ring {
 /// What a placement needs at look-up time.
 #[derive(Clone, Debug)]
 enum PlacementTable {
-    Points {
-        continuum: Continuum,
-        hash_key: fn(&[u8]) -> u32,
-    },
-    Buckets {
-        buckets: Vec<usize>,
-        hash_key: fn(&[u8]) -> u32,
-    },
-    Rendezvous {
-        names: Vec<String>,
-    },
-    Jump {
-        buckets: Vec<usize>,
-    },
+    Points { continuum: Continuum, hash_key: fn(&[u8]) -> u32 },
+    Buckets { buckets: Vec<usize>, hash_key: fn(&[u8]) -> u32 },
+    Rendezvous { names: Vec<String> },
+    Jump { buckets: Vec<usize> },
 }
 
 impl Ring {
@@ -220,17 +202,12 @@ impl Ring {
                 buckets: build_buckets(servers),
                 hash_key: hash::java_string,
             },
-            Placement::Rendezvous => PlacementTable::Rendezvous {
-                names: servers.iter().map(RingServer::name).collect(),
-            },
-            Placement::Jump => PlacementTable::Jump {
-                buckets: build_buckets(servers),
-            },
+            Placement::Rendezvous => {
+                PlacementTable::Rendezvous { names: servers.iter().map(RingServer::name).collect() }
+            }
+            Placement::Jump => PlacementTable::Jump { buckets: build_buckets(servers) },
         };
-        Ok(Self {
-            table,
-            server_count: servers.len(),
-        })
+        Ok(Self { table, server_count: servers.len() })
     }
 
     /// The index, in the list given to [`Ring::new`], of the server that holds `key`, which has its namespace.
@@ -239,10 +216,9 @@ impl Ring {
             return 0;
         }
         match &self.table {
-            PlacementTable::Points {
-                continuum,
-                hash_key,
-            } => continuum.server_index_of(hash_key(key)),
+            PlacementTable::Points { continuum, hash_key } => {
+                continuum.server_index_of(hash_key(key))
+            }
             PlacementTable::Buckets { buckets, hash_key } => {
                 bucket_at(buckets, hash_key(key) as usize % buckets.len().max(1))
             }
@@ -259,24 +235,15 @@ fn check_servers(servers: &[RingServer], placement: Placement) -> Result<(), Rin
         return Err(RingError::NoServers);
     }
     // libmemcached's modula, pymemcache and spymemcached ignore or lack weights.
-    let ignores_weights = matches!(
-        placement,
-        Placement::Modula | Placement::Rendezvous | Placement::Spymemcached
-    );
+    let ignores_weights =
+        matches!(placement, Placement::Modula | Placement::Rendezvous | Placement::Spymemcached);
     for server in servers {
         let (name, weight) = (server.name(), server.weight);
         if weight == 0 || weight > WEIGHT_MAX {
-            return Err(RingError::BadWeight {
-                server: name,
-                weight,
-            });
+            return Err(RingError::BadWeight { server: name, weight });
         }
         if ignores_weights && weight > 1 {
-            return Err(RingError::Unweighted {
-                placement,
-                server: name,
-                weight,
-            });
+            return Err(RingError::Unweighted { placement, server: name, weight });
         }
     }
     Ok(())
@@ -297,9 +264,6 @@ fn bucket_at(buckets: &[usize], bucket_index: usize) -> usize {
 fn highest_scoring_server(names: &[String], key: &[u8]) -> usize {
     let key = String::from_utf8_lossy(key);
     let score = |name: &String| hash::murmur3_of_chars(&format!("{name}-{key}"));
-    let best_name = names
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, name)| (score(name), *name));
+    let best_name = names.iter().enumerate().max_by_key(|(_, name)| (score(name), *name));
     best_name.map_or(0, |(server_index, _)| server_index)
 }

@@ -13,9 +13,7 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
 }
 
 fn moved_fraction(before: &Ring, after: &Ring) -> f64 {
-    let moved_count = keys()
-        .filter(|key| before.server_of(key) != after.server_of(key))
-        .count();
+    let moved_count = keys().filter(|key| before.server_of(key) != after.server_of(key)).count();
     moved_count as f64 / 20_000.0
 }
 
@@ -61,22 +59,15 @@ fn a_new_server_takes_about_its_share_of_the_keys() {
         let before = Ring::new(&servers(4), placement).unwrap();
         let after = Ring::new(&servers(5), placement).unwrap();
         let moved_fraction = moved_fraction(&before, &after);
-        assert!(
-            (0.13..0.27).contains(&moved_fraction),
-            "{placement}: {moved_fraction}"
-        );
+        assert!((0.13..0.27).contains(&moved_fraction), "{placement}: {moved_fraction}");
     }
 }
 
 #[test]
 fn a_weight_of_two_receives_about_twice_the_keys() {
-    for placement in [
-        Placement::Ketama,
-        Placement::Dalli,
-        Placement::Crc,
-        Placement::Crc32,
-        Placement::Jump,
-    ] {
+    for placement in
+        [Placement::Ketama, Placement::Dalli, Placement::Crc, Placement::Crc32, Placement::Jump]
+    {
         let mut weighted_servers = servers(3);
         weighted_servers[1].weight = 2;
         let ring = Ring::new(&weighted_servers, placement).unwrap();
@@ -90,19 +81,10 @@ fn a_weight_of_two_receives_about_twice_the_keys() {
 
 #[test]
 fn weights_are_refused_where_the_library_has_none() {
-    let weighted_servers = [
-        RingServer::tcp("a", 1).with_weight(2),
-        RingServer::tcp("b", 1),
-    ];
+    let weighted_servers = [RingServer::tcp("a", 1).with_weight(2), RingServer::tcp("b", 1)];
     let error = Ring::new(&weighted_servers, Placement::Rendezvous).unwrap_err();
-    assert!(
-        error.to_string().contains("rendezvous has no weights"),
-        "{error}"
-    );
-    assert_eq!(
-        Ring::new(&[], Placement::Ketama).unwrap_err(),
-        RingError::NoServers
-    );
+    assert!(error.to_string().contains("rendezvous has no weights"), "{error}");
+    assert_eq!(Ring::new(&[], Placement::Ketama).unwrap_err(), RingError::NoServers);
     let servers_without_weight = [RingServer::tcp("a", 1).with_weight(0)];
     assert!(matches!(
         Ring::new(&servers_without_weight, Placement::Ketama),

@@ -42,10 +42,7 @@ impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
     pub(crate) fn connect(target: &ConnectTarget<'_>, deadline: Instant) -> Option<Self> {
         let fd = connect_first_address(target, deadline)?;
-        let mut connection = Self {
-            fd,
-            tls_session: None,
-        };
+        let mut connection = Self { fd, tls_session: None };
         if let Some(tls) = target.tls {
             let session = tls.session(target.endpoint).ok()?;
             connection.tls_session = Some(Box::new(TlsSession::new(session)));
@@ -107,15 +104,9 @@ impl BackgroundConnection {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return None,
             }
-            let wants_write = self
-                .tls_session
-                .as_ref()
-                .is_some_and(|tls_session| tls_session.wants_write());
-            let flags = if wants_write {
-                PollFlags::OUT
-            } else {
-                PollFlags::IN
-            };
+            let wants_write =
+                self.tls_session.as_ref().is_some_and(|tls_session| tls_session.wants_write());
+            let flags = if wants_write { PollFlags::OUT } else { PollFlags::IN };
             if !wait_until_ready(&self.fd, flags, deadline) {
                 return None;
             }

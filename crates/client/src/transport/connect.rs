@@ -28,9 +28,7 @@ pub(crate) fn begin_connect(
 ) -> Result<(OwnedFd, CandidateAddresses), ConnectError> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
-            let addresses = resolver
-                .find(host, *port, deadline)
-                .ok_or(ConnectError::Deadline)?;
+            let addresses = resolver.find(host, *port, deadline).ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
             let mut candidates = CandidateAddresses::new(resolver.last_connected_first(addresses));
             let fd = candidates.begin_first(deadline)?;
@@ -61,11 +59,7 @@ pub(crate) struct CandidateAddresses {
 
 impl CandidateAddresses {
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
-        Self {
-            addresses_left: addresses.into_iter(),
-            current: None,
-            attempt_ends_at: None,
-        }
+        Self { addresses_left: addresses.into_iter(), current: None, attempt_ends_at: None }
     }
 
     /// The address that is being tried.
@@ -75,8 +69,7 @@ impl CandidateAddresses {
 
     /// Begins with the first address.
     pub(crate) fn begin_first(&mut self, deadline: Instant) -> Result<OwnedFd, ConnectError> {
-        self.begin_next(deadline, "the name has no address".into())
-            .map_err(ConnectError::Failed)
+        self.begin_next(deadline, "the name has no address".into()).map_err(ConnectError::Failed)
     }
 
     /// Begins with the next address whose connection does not fail at once; if there is none, returns why the last
@@ -103,14 +96,12 @@ impl CandidateAddresses {
 
     /// Until when the current address may be waited for.
     pub(crate) fn wait_deadline(&self, deadline: Instant) -> Instant {
-        self.attempt_ends_at
-            .map_or(deadline, |attempt_end| attempt_end.min(deadline))
+        self.attempt_ends_at.map_or(deadline, |attempt_end| attempt_end.min(deadline))
     }
 
     /// Whether the current address has had its share of time and another one is left.
     pub(crate) fn is_next_due(&self, now: Instant) -> bool {
-        self.attempt_ends_at
-            .is_some_and(|attempt_end| attempt_end <= now)
+        self.attempt_ends_at.is_some_and(|attempt_end| attempt_end <= now)
     }
 }
 
@@ -122,11 +113,7 @@ fn attempt_end(addresses_left: usize, now: Instant, deadline: Instant) -> Option
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = new_socket(family)?;
     // A request is one write; holding it back for more would cost 40 ms.
     sockopt::set_tcp_nodelay(&fd, true)?;

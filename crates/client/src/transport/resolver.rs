@@ -52,10 +52,8 @@ impl Lookups {
 
     /// The result of a lookup that ended after `ended_count` of them had.
     fn resolved_after(&self, ended_count: u64) -> Option<Resolved> {
-        let (_, resolved) = self
-            .last_result
-            .as_ref()
-            .filter(|_| self.ended_count != ended_count)?;
+        let (_, resolved) =
+            self.last_result.as_ref().filter(|_| self.ended_count != ended_count)?;
         Some(resolved.clone())
     }
 }
@@ -98,11 +96,7 @@ impl Resolver {
     pub(crate) fn new(
         lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            lookup: Arc::new(lookup),
-            shared: Arc::default(),
-            last_connected: Mutex::default(),
-        }
+        Self { lookup: Arc::new(lookup), shared: Arc::default(), last_connected: Mutex::default() }
     }
 
     /// Finds the addresses of a host, by the lookup that is running or by a new one; `None` if that took until
@@ -173,13 +167,8 @@ impl Resolver {
 
     /// The addresses of a name, the one that took a connection last at the front.
     pub(crate) fn last_connected_first(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        let last_connected = *self
-            .last_connected
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let index = addresses
-            .iter()
-            .position(|&address| Some(address) == last_connected);
+        let last_connected = *self.last_connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = addresses.iter().position(|&address| Some(address) == last_connected);
         if let Some(front) = index.and_then(|index| addresses.get_mut(..=index)) {
             front.rotate_right(1);
         }
@@ -189,10 +178,7 @@ impl Resolver {
     /// Notes the address that took a connection.
     pub(crate) fn remember_connected(&self, address: Option<SocketAddr>) {
         if address.is_some() {
-            *self
-                .last_connected
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = address;
+            *self.last_connected.lock().unwrap_or_else(PoisonError::into_inner) = address;
         }
     }
 }
@@ -275,10 +261,7 @@ mod tests {
         let deadline = Instant::now() + MINUTE;
         let failure = resolver.find("a.name", 7, deadline).unwrap().unwrap_err();
         assert!(failure.starts_with("cannot resolve a.name: "), "{failure}");
-        assert_eq!(
-            resolver.find("a.name", 7, deadline),
-            Some(Ok(vec![address(1)]))
-        );
+        assert_eq!(resolver.find("a.name", 7, deadline), Some(Ok(vec![address(1)])));
     }
 
     #[test]
@@ -290,9 +273,6 @@ mod tests {
         resolver.remember_connected(None);
         let expected_order = [address(3), address(1), address(2)];
         assert_eq!(resolver.last_connected_first(addresses), expected_order);
-        assert_eq!(
-            resolver.last_connected_first(vec![address(1)]),
-            [address(1)]
-        );
+        assert_eq!(resolver.last_connected_first(vec![address(1)]), [address(1)]);
     }
 }

@@ -82,11 +82,7 @@ mod async_socket {
             mut try_once: impl FnMut() -> bool,
         ) -> Result<(), Error> {
             let mut try_once = || {
-                if try_once() {
-                    Ok(())
-                } else {
-                    Err(Error::from(ErrorKind::WouldBlock))
-                }
+                if try_once() { Ok(()) } else { Err(Error::from(ErrorKind::WouldBlock)) }
             };
             let try_result = match self {
                 Self::Tcp(stream) => {

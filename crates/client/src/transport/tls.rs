@@ -25,11 +25,7 @@ pub(crate) struct TlsSession {
 
 impl TlsSession {
     pub(crate) fn new(connection: ClientConnection) -> Self {
-        Self {
-            connection,
-            decrypted_bytes: 0,
-            failure: None,
-        }
+        Self { connection, decrypted_bytes: 0, failure: None }
     }
 
     /// Why it failed, if it did.
@@ -73,10 +69,7 @@ impl TlsSession {
     /// Sends what is encrypted; `AGAIN` if the socket does not take all of it.
     pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         while self.connection.wants_write() {
-            match self.connection.write_tls(&mut SocketIo {
-                fd,
-                flags: RecvFlags::DONTWAIT,
-            }) {
+            match self.connection.write_tls(&mut SocketIo { fd, flags: RecvFlags::DONTWAIT }) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => {}
                 Err(error) => return Err(to_errno(&error)),

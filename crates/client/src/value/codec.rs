@@ -98,12 +98,8 @@ impl Codec {
                 ));
             }
         };
-        let codec = Self {
-            options,
-            writer,
-            active_compression: None,
-        }
-        .with_compression(options.compression);
+        let codec = Self { options, writer, active_compression: None }
+            .with_compression(options.compression);
         let Some(compression) = options.compression else {
             return Ok(codec);
         };
@@ -144,10 +140,7 @@ impl Codec {
     /// Whether values of these flags are raw bytes, which can be received directly into their target.
     pub fn is_raw(&self, flags: u32) -> bool {
         // Anything that must be unpacked does not borrow its empty form as bytes.
-        matches!(
-            self.decode(flags, &[]),
-            Ok((Decoded::Bytes(Cow::Borrowed(_)), _))
-        )
+        matches!(self.decode(flags, &[]), Ok((Decoded::Bytes(Cow::Borrowed(_)), _)))
     }
 
     /// Whether decoding a short value of these flags takes less time than reading the clock.
@@ -170,15 +163,8 @@ impl Codec {
         }
         let mut scratch = Vec::new();
         match self.writer.write(value, &mut scratch).ok()? {
-            WrittenValue {
-                flags,
-                body: Body::Unchanged(bytes),
-                ..
-            } => Some((flags, bytes)),
-            WrittenValue {
-                body: Body::Scratch,
-                ..
-            } => None,
+            WrittenValue { flags, body: Body::Unchanged(bytes), .. } => Some((flags, bytes)),
+            WrittenValue { body: Body::Scratch, .. } => None,
         }
     }
 
@@ -206,16 +192,12 @@ impl Codec {
             && let Some(flags) = self.pack_array(array, &mut scratch, &mut costs)
         {
             let bytes = Cow::Owned(scratch);
-            return Ok(Encoded {
-                flags,
-                bytes,
-                costs,
-            });
+            return Ok(Encoded { flags, bytes, costs });
         }
         let written = match value {
-            ValueRef::Ints(_) | ValueRef::Array(_) => add_elapsed(&mut costs.serialise, || {
-                self.writer.write(value, &mut scratch)
-            }),
+            ValueRef::Ints(_) | ValueRef::Array(_) => {
+                add_elapsed(&mut costs.serialise, || self.writer.write(value, &mut scratch))
+            }
             _ => self.writer.write(value, &mut scratch),
         };
         let written = written.map_err(|refusal| self.unwritable_error(&refusal))?;
@@ -232,11 +214,7 @@ impl Codec {
             None => (written.flags, plain),
         };
         costs.wire_bytes = bytes.len();
-        Ok(Encoded {
-            flags,
-            bytes,
-            costs,
-        })
+        Ok(Encoded { flags, bytes, costs })
     }
 
     /// Refuses a list that is longer unpacked than a reader accepts.
@@ -291,13 +269,9 @@ impl Codec {
         if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
             return None;
         }
-        let packed = add_elapsed(&mut costs.compress, || {
-            compression.compress_if_worthwhile(plain)
-        })?;
-        Some((
-            compression_flags,
-            add_frame(compression_format.frame, plain.len(), packed)?,
-        ))
+        let packed =
+            add_elapsed(&mut costs.compress, || compression.compress_if_worthwhile(plain))?;
+        Some((compression_flags, add_frame(compression_format.frame, plain.len(), packed)?))
     }
 
     /// Flags and bytes of an encoded value with its compute info; `None` in a dialect that has no form for it.
@@ -308,12 +282,7 @@ impl Codec {
         bytes: &[u8],
     ) -> Option<(u32, Vec<u8>)> {
         let is_glasscache = self.options.dialect == Dialect::Glasscache;
-        is_glasscache.then(|| {
-            (
-                Dialect::COMPUTE_INFO_FLAGS,
-                compute_info.to_body(flags, bytes),
-            )
-        })
+        is_glasscache.then(|| (Dialect::COMPUTE_INFO_FLAGS, compute_info.to_body(flags, bytes)))
     }
 
     /// The compute info that an item was stored with, the flags of its value and its bytes.
@@ -324,9 +293,7 @@ impl Codec {
     ) -> Option<(ComputeInfo, u32, &'b [u8])> {
         let has_compute_info =
             flags == Dialect::COMPUTE_INFO_FLAGS && self.dialect_of(flags) == Dialect::Glasscache;
-        has_compute_info
-            .then(|| ComputeInfo::parse(bytes))
-            .flatten()
+        has_compute_info.then(|| ComputeInfo::parse(bytes)).flatten()
     }
 
     /// The value of an item; borrows from `bytes` where nothing had to be converted.
@@ -341,13 +308,7 @@ impl Codec {
             None => (flags, bytes),
         };
         let (decoded, costs) = self.decode_value(flags, bytes)?;
-        Ok((
-            decoded,
-            ValueCosts {
-                wire_bytes: stored_bytes,
-                ..costs
-            },
-        ))
+        Ok((decoded, ValueCosts { wire_bytes: stored_bytes, ..costs }))
     }
 
     /// The value of flags and bytes without compute info.
@@ -363,11 +324,8 @@ impl Codec {
             plain_bytes: bytes.len(),
             ..ValueCosts::default()
         };
-        let unreadable = |problem: &str| ValueError::Unreadable {
-            flags,
-            dialect,
-            what: problem.to_owned(),
-        };
+        let unreadable =
+            |problem: &str| ValueError::Unreadable { flags, dialect, what: problem.to_owned() };
         let bytes_max = self.options.decompressed_bytes_max;
         let plain = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
@@ -376,11 +334,9 @@ impl Codec {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
                 Cow::Owned(plain.map_err(|error| match error {
-                    DecompressError::TooLarge => ValueError::TooLarge {
-                        flags,
-                        wire_bytes: bytes.len(),
-                        limit: bytes_max,
-                    },
+                    DecompressError::TooLarge => {
+                        ValueError::TooLarge { flags, wire_bytes: bytes.len(), limit: bytes_max }
+                    }
                     DecompressError::Corrupt => unreadable(&format!(
                         "not a whole {} stream",
                         compression_format.method.name()
@@ -389,10 +345,7 @@ impl Codec {
             }
         };
         costs.plain_bytes = plain.len();
-        let limits = ReadLimits {
-            pickle: self.options.pickle,
-            bytes_max,
-        };
+        let limits = ReadLimits { pickle: self.options.pickle, bytes_max };
         let decoded = match plain.len() {
             0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
             _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
@@ -409,10 +362,7 @@ impl Codec {
     }
 
     fn unwritable_error(&self, refusal: &ValueRefusal) -> ValueError {
-        ValueError::Unwritable {
-            dialect: self.options.dialect,
-            what: refusal.0.to_string(),
-        }
+        ValueError::Unwritable { dialect: self.options.dialect, what: refusal.0.to_string() }
     }
 }
 
@@ -447,9 +397,8 @@ fn remove_frame(
     match compression_format.frame {
         Frame::Bare => compress::decompress(compression_format.method, bytes, bytes_max),
         Frame::Length => {
-            let (length, stream) = bytes
-                .split_first_chunk::<4>()
-                .ok_or(DecompressError::Corrupt)?;
+            let (length, stream) =
+                bytes.split_first_chunk::<4>().ok_or(DecompressError::Corrupt)?;
             let plain_bytes = u32::from_le_bytes(*length) as usize;
             compress::decompress_sized(compression_format.method, stream, plain_bytes, bytes_max)
         }

@@ -41,26 +41,17 @@ pub(super) const METHODS: [(Method, &str, [i32; 3]); 6] = [
 impl Method {
     /// The method's name.
     pub fn name(self) -> &'static str {
-        METHODS
-            .iter()
-            .find(|(method, ..)| *method == self)
-            .map_or("", |(_, name, _)| name)
+        METHODS.iter().find(|(method, ..)| *method == self).map_or("", |(_, name, _)| name)
     }
 
     /// The method of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        METHODS
-            .iter()
-            .find(|(_, candidate, _)| *candidate == name)
-            .map(|(method, ..)| *method)
+        METHODS.iter().find(|(_, candidate, _)| *candidate == name).map(|(method, ..)| *method)
     }
 
     /// Least, usual and greatest level.
     pub fn levels(self) -> [i32; 3] {
-        METHODS
-            .iter()
-            .find(|(method, ..)| *method == self)
-            .map_or([0; 3], |(.., levels)| *levels)
+        METHODS.iter().find(|(method, ..)| *method == self).map_or([0; 3], |(.., levels)| *levels)
     }
 }
 
@@ -81,12 +72,7 @@ impl Compression {
     /// `method` at its usual level, from 1 KiB, when it saves a tenth.
     pub fn new(method: Method) -> Self {
         let [_, level, _] = method.levels();
-        Self {
-            method,
-            level,
-            threshold_bytes: 1024,
-            min_saving_percent: 10,
-        }
+        Self { method, level, threshold_bytes: 1024, min_saving_percent: 10 }
     }
 
     /// The compressed form of `plain`, or `None` when it is too short or saves too little.
@@ -127,10 +113,9 @@ fn compress(method: Method, level: i32, plain: &[u8], packed_bytes_max: usize) -
             deflate(method == Method::Gzip, level, plain, packed_bytes_max)
         }
         Method::Zstd => compress_zstd(level, plain, packed_bytes_max),
-        Method::Lz4 => keep_if_short_enough(
-            lz4_flex::block::compress_prepend_size(plain),
-            packed_bytes_max,
-        ),
+        Method::Lz4 => {
+            keep_if_short_enough(lz4_flex::block::compress_prepend_size(plain), packed_bytes_max)
+        }
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
             keep_if_short_enough(
@@ -160,12 +145,9 @@ const WINDOW_BITS: u8 = 15;
 
 fn deflate(is_gzip: bool, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     DEFLATER.with_borrow_mut(|cached| {
-        if cached
-            .as_ref()
-            .is_none_or(|(cached_level, cached_is_gzip, _)| {
-                (*cached_level, *cached_is_gzip) != (level, is_gzip)
-            })
-        {
+        if cached.as_ref().is_none_or(|(cached_level, cached_is_gzip, _)| {
+            (*cached_level, *cached_is_gzip) != (level, is_gzip)
+        }) {
             let deflate_level = flate2::Compression::new(level.clamp(0, 9) as u32);
             let new_deflater = if is_gzip {
                 Compress::new_gzip(deflate_level, WINDOW_BITS)
@@ -177,19 +159,14 @@ fn deflate(is_gzip: bool, level: i32, plain: &[u8], packed_bytes_max: usize) -> 
         let (_, _, deflater) = cached.as_mut()?;
         deflater.reset();
         let mut packed = Vec::with_capacity(packed_bytes_max);
-        let status = deflater
-            .compress_vec(plain, &mut packed, FlushCompress::Finish)
-            .ok()?;
+        let status = deflater.compress_vec(plain, &mut packed, FlushCompress::Finish).ok()?;
         (status == Status::StreamEnd).then_some(packed)
     })
 }
 
 fn compress_zstd(level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     ZSTD_COMPRESSOR.with_borrow_mut(|cached| {
-        if cached
-            .as_ref()
-            .is_none_or(|(cached_level, _)| *cached_level != level)
-        {
+        if cached.as_ref().is_none_or(|(cached_level, _)| *cached_level != level) {
             *cached = Some((level, zstd::bulk::Compressor::new(level).ok()?));
         }
         let (_, compressor) = cached.as_mut()?;
@@ -226,11 +203,7 @@ pub(super) fn decompress_sized(
         return Err(DecompressError::TooLarge);
     }
     let plain = decompress(method, packed, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
-    if plain.len() == plain_bytes {
-        Ok(plain)
-    } else {
-        Err(DecompressError::Corrupt)
-    }
+    if plain.len() == plain_bytes { Ok(plain) } else { Err(DecompressError::Corrupt) }
 }
 
 /// First buffer for an inflated value, as a multiple of its packed length: what text usually needs.
@@ -242,17 +215,12 @@ fn inflate(
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecompressError> {
     let mut plain = Vec::new();
-    let mut output_bytes = packed
-        .len()
-        .saturating_mul(INFLATE_RATIO)
-        .clamp(256, 1 << 24)
-        .min(bytes_max);
+    let mut output_bytes =
+        packed.len().saturating_mul(INFLATE_RATIO).clamp(256, 1 << 24).min(bytes_max);
     loop {
         // One byte more than the bound, so that a stream that fills it can end there.
         plain.reserve_exact(output_bytes + 1);
-        let unread = packed
-            .get(inflater.total_in() as usize..)
-            .unwrap_or_default();
+        let unread = packed.get(inflater.total_in() as usize..).unwrap_or_default();
         let bytes_before = plain.len();
         let status = inflater
             .decompress_vec(unread, &mut plain, FlushDecompress::None)
@@ -262,11 +230,7 @@ fn inflate(
         }
         if status == Status::StreamEnd {
             let is_fully_read = inflater.total_in() as usize == packed.len();
-            return if is_fully_read {
-                Ok(plain)
-            } else {
-                Err(DecompressError::Corrupt)
-            };
+            return if is_fully_read { Ok(plain) } else { Err(DecompressError::Corrupt) };
         }
         if plain.len() == bytes_before && plain.capacity() > bytes_before {
             return Err(DecompressError::Corrupt);
@@ -303,28 +267,20 @@ fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, D
         zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| DecompressError::Corrupt)?;
     // A window the size of level 19's, or the bound if that is more: a frame cannot allocate gigabytes.
     let window_log = bytes_max.max(1).ilog2().clamp(23, 27);
-    decoder
-        .window_log_max(window_log)
-        .map_err(|_| DecompressError::Corrupt)?;
+    decoder.window_log_max(window_log).map_err(|_| DecompressError::Corrupt)?;
     let mut plain = Vec::new();
     decoder
         .take(bytes_max as u64 + 1)
         .read_to_end(&mut plain)
         .map_err(|_| DecompressError::Corrupt)?;
-    if plain.len() > bytes_max {
-        Err(DecompressError::TooLarge)
-    } else {
-        Ok(plain)
-    }
+    if plain.len() > bytes_max { Err(DecompressError::TooLarge) } else { Ok(plain) }
 }
 
 /// An lz4 sequence byte stands for at most 255 bytes of match.
 const LZ4_RATIO_MAX: usize = 255;
 
 fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
-    let (prefix, block) = packed
-        .split_first_chunk::<4>()
-        .ok_or(DecompressError::Corrupt)?;
+    let (prefix, block) = packed.split_first_chunk::<4>().ok_or(DecompressError::Corrupt)?;
     let plain_bytes = u32::from_le_bytes(*prefix) as usize;
     if plain_bytes > bytes_max {
         return Err(DecompressError::TooLarge);
@@ -334,11 +290,7 @@ fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Decompress
     }
     let plain =
         lz4_flex::block::decompress(block, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
-    if plain.len() == plain_bytes {
-        Ok(plain)
-    } else {
-        Err(DecompressError::Corrupt)
-    }
+    if plain.len() == plain_bytes { Ok(plain) } else { Err(DecompressError::Corrupt) }
 }
 
 fn decompress_quicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {

@@ -38,10 +38,7 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
             continue;
         }
         let len = match_len(plain, earlier_position, position);
-        write_literals(
-            plain.get(literals_start..position).unwrap_or_default(),
-            &mut out,
-        );
+        write_literals(plain.get(literals_start..position).unwrap_or_default(), &mut out);
         write_back_reference(len, distance - 1, &mut out);
         position += len;
         literals_start = position;
@@ -52,22 +49,13 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
 
 fn three_bytes_at(bytes: &[u8], position: usize) -> Option<u32> {
     let three_bytes = bytes.get(position..position + MATCH_MIN)?;
-    Some(
-        three_bytes
-            .iter()
-            .fold(0, |word, byte| word << 8 | u32::from(*byte)),
-    )
+    Some(three_bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
 }
 
 fn match_len(plain: &[u8], earlier_position: usize, position: usize) -> usize {
     let earlier_bytes = plain.get(earlier_position..).unwrap_or_default();
     let current_bytes = plain.get(position..).unwrap_or_default();
-    earlier_bytes
-        .iter()
-        .zip(current_bytes)
-        .take(MATCH_MAX)
-        .take_while(|(a, b)| a == b)
-        .count()
+    earlier_bytes.iter().zip(current_bytes).take(MATCH_MAX).take_while(|(a, b)| a == b).count()
 }
 
 fn write_literals(literals: &[u8], out: &mut Vec<u8>) {
@@ -96,10 +84,7 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Dec
         1 => true,
         _ => return Err(DecompressError::Corrupt),
     };
-    let mut input = PackedInput {
-        unread: packed,
-        is_level_2,
-    };
+    let mut input = PackedInput { unread: packed, is_level_2 };
     let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
     let mut control = input.read_byte()? & 31;
     loop {
@@ -127,17 +112,11 @@ struct PackedInput<'b> {
 
 impl<'b> PackedInput<'b> {
     fn read_byte(&mut self) -> Result<u8, DecompressError> {
-        self.read_bytes(1)?
-            .first()
-            .copied()
-            .ok_or(DecompressError::Corrupt)
+        self.read_bytes(1)?.first().copied().ok_or(DecompressError::Corrupt)
     }
 
     fn read_bytes(&mut self, len: usize) -> Result<&'b [u8], DecompressError> {
-        let (run, unread) = self
-            .unread
-            .split_at_checked(len)
-            .ok_or(DecompressError::Corrupt)?;
+        let (run, unread) = self.unread.split_at_checked(len).ok_or(DecompressError::Corrupt)?;
         self.unread = unread;
         Ok(run)
     }
@@ -176,10 +155,7 @@ fn copy_match(
     distance: usize,
     bytes_max: usize,
 ) -> Result<(), DecompressError> {
-    let match_start = plain
-        .len()
-        .checked_sub(distance)
-        .ok_or(DecompressError::Corrupt)?;
+    let match_start = plain.len().checked_sub(distance).ok_or(DecompressError::Corrupt)?;
     if plain.len() + len > bytes_max {
         return Err(DecompressError::TooLarge);
     }
@@ -188,10 +164,7 @@ fn copy_match(
         return Ok(());
     }
     for position in match_start..match_start + len {
-        let byte = plain
-            .get(position)
-            .copied()
-            .ok_or(DecompressError::Corrupt)?;
+        let byte = plain.get(position).copied().ok_or(DecompressError::Corrupt)?;
         plain.push(byte);
     }
     Ok(())

@@ -58,10 +58,8 @@ impl<'n> MeasuredNumbers<'n> {
                 })
                 .sum::<usize>()
         };
-        let (plain_bytes, delta_bytes) = (
-            packed_bytes_of(&plain_frames),
-            packed_bytes_of(&delta_frames),
-        );
+        let (plain_bytes, delta_bytes) =
+            (packed_bytes_of(&plain_frames), packed_bytes_of(&delta_frames));
         let is_delta = delta_bytes < plain_bytes;
         Self {
             numbers,
@@ -74,11 +72,7 @@ impl<'n> MeasuredNumbers<'n> {
     /// Appends the packed form to `out`.
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
         out.reserve(self.packed_bytes_max);
-        out.push(if self.is_delta {
-            MODE_DELTA
-        } else {
-            MODE_PLAIN
-        });
+        out.push(if self.is_delta { MODE_DELTA } else { MODE_PLAIN });
         write_varint(self.numbers.len() as u64, out);
         let mut previous = 0i64;
         for (block, &(min, width)) in self.numbers.chunks(BLOCK_NUMBERS).zip(&self.frames) {
@@ -108,10 +102,7 @@ struct MinMax {
 
 impl Default for MinMax {
     fn default() -> Self {
-        Self {
-            min: i64::MAX,
-            max: i64::MIN,
-        }
+        Self { min: i64::MAX, max: i64::MIN }
     }
 }
 
@@ -221,21 +212,12 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     let (packed_block, remaining) =
         remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
     *input = remaining;
-    let mask = if width == 64 {
-        u64::MAX
-    } else {
-        (1 << width) - 1
-    };
+    let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
     // Nine bytes after the block, so that the last number is read like the first.
     let mut padded = [0; BLOCK_NUMBERS * 8 + 9];
-    padded
-        .get_mut(..packed_block.len())?
-        .copy_from_slice(packed_block);
-    let word_at = |byte_index: usize| {
-        padded
-            .get(byte_index..byte_index + 8)
-            .map_or(0, word_from_bytes)
-    };
+    padded.get_mut(..packed_block.len())?.copy_from_slice(packed_block);
+    let word_at =
+        |byte_index: usize| padded.get(byte_index..byte_index + 8).map_or(0, word_from_bytes);
     if width <= NARROW_BITS_MAX as usize {
         for (i, number) in numbers.iter_mut().enumerate() {
             let offset = word_at(i * width / 8) >> (i * width % 8) & mask;
@@ -245,9 +227,7 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     }
     for (i, number) in numbers.iter_mut().enumerate() {
         let (byte_index, bit_index) = (i * width / 8, i * width % 8);
-        let high = padded
-            .get(byte_index + 8)
-            .map_or(0, |byte| u64::from(*byte));
+        let high = padded.get(byte_index + 8).map_or(0, |byte| u64::from(*byte));
         // Two shifts: by 64 at once, where `bit_index` is 0, would overflow.
         let offset = (word_at(byte_index) >> bit_index | high << (63 - bit_index) << 1) & mask;
         *number = min.wrapping_add(offset as i64);
@@ -321,15 +301,9 @@ mod tests {
     #[test]
     fn a_count_beyond_the_limit_is_refused() {
         let zeros = pack_to_vec(&vec![0; 100_000]);
-        assert_eq!(
-            unpack(&zeros, 800_000).map(|numbers| numbers.len()),
-            Some(100_000)
-        );
+        assert_eq!(unpack(&zeros, 800_000).map(|numbers| numbers.len()), Some(100_000));
         assert_eq!(unpack(&zeros, 799_999), None);
-        assert_eq!(
-            unpack(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], usize::MAX),
-            None
-        );
+        assert_eq!(unpack(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], usize::MAX), None);
     }
 
     proptest! {

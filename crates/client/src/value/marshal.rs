@@ -44,15 +44,9 @@ fn read_fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
         _ => {
             let (magnitude_bytes, remaining) =
                 remaining.split_at_checked(usize::from(length_or_number.unsigned_abs()))?;
-            let number = magnitude_bytes
-                .iter()
-                .rev()
-                .fold(0, |n, byte| n << 8 | i64::from(*byte));
-            let sign_bits = if length_or_number < 0 {
-                -1 << (8 * magnitude_bytes.len())
-            } else {
-                0
-            };
+            let number = magnitude_bytes.iter().rev().fold(0, |n, byte| n << 8 | i64::from(*byte));
+            let sign_bits =
+                if length_or_number < 0 { -1 << (8 * magnitude_bytes.len()) } else { 0 };
             Some((number | sign_bits, remaining))
         }
     }
@@ -74,10 +68,7 @@ fn read_bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
     if magnitude_bytes.len() > 15 {
         return None;
     }
-    let number = magnitude_bytes
-        .iter()
-        .rev()
-        .fold(0i128, |n, byte| n << 8 | i128::from(*byte));
+    let number = magnitude_bytes.iter().rev().fold(0i128, |n, byte| n << 8 | i128::from(*byte));
     let number = if *sign == b'-' { -number } else { number };
     Some(i64::try_from(number).map_or_else(|_| Decoded::BigInt(number.to_string()), Decoded::Int))
 }
@@ -94,9 +85,7 @@ fn parse_float(text: &[u8]) -> Option<f64> {
 /// Text in UTF-8, or in US-ASCII (`E` false); text in other encodings is refused.
 fn decode_text((bytes, remaining): (&[u8], &[u8])) -> Option<Decoded<'static>> {
     let is_known_encoding = remaining == UTF8_VARIABLE || remaining == b"\x06:\x06EF";
-    let text = std::str::from_utf8(bytes)
-        .ok()
-        .filter(|_| is_known_encoding)?;
+    let text = std::str::from_utf8(bytes).ok().filter(|_| is_known_encoding)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }
 
@@ -134,10 +123,8 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
     }
     out.extend([b'l', if number < 0 { b'-' } else { b'+' }]);
     let magnitude_bytes = number.unsigned_abs().to_le_bytes();
-    let used_bytes = magnitude_bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last_index| last_index + 1);
+    let used_bytes =
+        magnitude_bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last_index| last_index + 1);
     let word_count = used_bytes.div_ceil(2);
     write_fixnum(word_count as i64, out);
     out.extend_from_slice(magnitude_bytes.get(..word_count * 2).unwrap_or_default());
@@ -149,14 +136,8 @@ fn write_fixnum(number: i64, out: &mut Vec<u8>) {
         1..=122 => out.push(number as u8 + 5),
         -123..=-1 => out.push((number - 5) as u8),
         _ => {
-            let len = (1..4)
-                .find(|len| number >> (8 * len) == number >> 63)
-                .unwrap_or(4);
-            out.push(if number < 0 {
-                (-(len as i8)) as u8
-            } else {
-                len as u8
-            });
+            let len = (1..4).find(|len| number >> (8 * len) == number >> 63).unwrap_or(4);
+            out.push(if number < 0 { (-(len as i8)) as u8 } else { len as u8 });
             out.extend_from_slice(number.to_le_bytes().get(..len).unwrap_or_default());
         }
     }

@@ -39,9 +39,7 @@ fn strip_header(pickle: &[u8]) -> Option<&[u8]> {
 
 /// Leaves out a memo of the scalar (`\x94`), which some picklers add.
 fn strip_memo(body: &[u8]) -> &[u8] {
-    body.strip_suffix(b"\x94")
-        .filter(|remaining| remaining.len() == 1)
-        .unwrap_or(body)
+    body.strip_suffix(b"\x94").filter(|remaining| remaining.len() == 1).unwrap_or(body)
 }
 
 fn parse_line(remaining: &[u8]) -> Option<&str> {
@@ -55,11 +53,7 @@ pub(super) fn write_none(out: &mut Vec<u8>) {
 
 /// Appends a boolean as a pickle.
 pub(super) fn write_bool(value: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if value {
-        b"\x80\x02\x88."
-    } else {
-        b"\x80\x02\x89."
-    });
+    out.extend_from_slice(if value { b"\x80\x02\x88." } else { b"\x80\x02\x89." });
 }
 
 /// Appends a float as a pickle.
@@ -82,10 +76,7 @@ mod tests {
             (b"I01\n.", Decoded::Bool(true)),
             (b"\x80\x04\x89.", Decoded::Bool(false)),
             (b"F1.5\n.", Decoded::Float(1.5)),
-            (
-                b"\x80\x05\x95\x0a\0\0\0\0\0\0\0G\x3f\xf8\0\0\0\0\0\0.",
-                Decoded::Float(1.5),
-            ),
+            (b"\x80\x05\x95\x0a\0\0\0\0\0\0\0G\x3f\xf8\0\0\0\0\0\0.", Decoded::Float(1.5)),
             (b"\x80\x05K*.", Decoded::Int(42)),
             (b"L42L\n.", Decoded::Int(42)),
             (b"\x80\x02J\xf9\xff\xff\xff.", Decoded::Int(-7)),

@@ -38,11 +38,7 @@ pub enum ProbeError {
 /// It cannot be reached, does not speak the protocol, or wants a login.
 pub fn request_version(access: &Access) -> Result<String, ProbeError> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT).map_err(|error| {
-        if is_tls_alert(&error) {
-            ProbeError::TlsAlert
-        } else {
-            ProbeError::Io(error)
-        }
+        if is_tls_alert(&error) { ProbeError::TlsAlert } else { ProbeError::Io(error) }
     })?;
     if access.protocol == Protocol::Binary {
         return request_binary_version(&mut stream);
@@ -55,9 +51,7 @@ pub fn request_version(access: &Access) -> Result<String, ProbeError> {
         Ok(Line::Version(version)) => Ok(String::from_utf8_lossy(version).into_owned()),
         _ if line.starts_with(b"CLIENT_ERROR unauth") => Err(ProbeError::LoginRequired),
         _ if line.first() == Some(&TLS_ALERT) => Err(ProbeError::TlsAlert),
-        _ => Err(ProbeError::NotMemcached(
-            String::from_utf8_lossy(line).into_owned(),
-        )),
+        _ => Err(ProbeError::NotMemcached(String::from_utf8_lossy(line).into_owned())),
     }
 }
 
@@ -65,10 +59,7 @@ pub fn request_version(access: &Access) -> Result<String, ProbeError> {
 fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut requests = Vec::new();
     for request_opcode in [opcode::VERSION, opcode::NOOP] {
-        let request_id = OpcodeAndOpaque {
-            opcode: request_opcode,
-            opaque: 0,
-        };
+        let request_id = OpcodeAndOpaque { opcode: request_opcode, opaque: 0 };
         binary::header_only(&mut requests, request_id);
     }
     stream.write_all(&requests)?;

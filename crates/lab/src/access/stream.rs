@@ -37,10 +37,7 @@ fn new_tls_alert_error() -> io::Error {
 
 /// Whether a server replied with a TLS alert.
 pub(super) fn is_tls_alert(error: &io::Error) -> bool {
-    error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<TlsAlert>())
-        .is_some()
+    error.get_ref().and_then(|inner| inner.downcast_ref::<TlsAlert>()).is_some()
 }
 
 /// A connection to a server.
@@ -79,10 +76,7 @@ impl Stream {
                 Some(Box::new(tls_session))
             }
         };
-        let mut stream = Self {
-            socket,
-            tls_session,
-        };
+        let mut stream = Self { socket, tls_session };
         if let Some(request) = &access.login_request {
             stream.log_in(request, access.protocol)?;
         }
@@ -104,9 +98,7 @@ impl Stream {
         };
         self.write_all(request).map_err(login_error)?;
         let (is_accepted, reply) = if protocol == Protocol::Binary {
-            let response = self
-                .read_response(LOGIN_REPLY_BYTES_MAX)
-                .map_err(login_error)?;
+            let response = self.read_response(LOGIN_REPLY_BYTES_MAX).map_err(login_error)?;
             (response.status == Status::Success, response.value)
         } else {
             let line = self.read_login_line().map_err(login_error)?;
@@ -155,9 +147,7 @@ impl Stream {
         self.read_exact(rest_of_header)?;
         let body_bytes = Header::read(&packet).map_or(0, |header| header.body_bytes as usize);
         if body_bytes > body_bytes_max {
-            return Err(invalid_reply_error(format!(
-                "a reply of {body_bytes} bytes"
-            )));
+            return Err(invalid_reply_error(format!("a reply of {body_bytes} bytes")));
         }
         packet.resize(HEADER_BYTES + body_bytes, 0);
         self.read_exact(packet.get_mut(HEADER_BYTES..).unwrap_or_default())?;
@@ -167,9 +157,9 @@ impl Stream {
                 key: head.key.to_vec(),
                 value: packet.get(head_bytes..).unwrap_or_default().to_vec(),
             }),
-            Ok(None) => Err(invalid_reply_error(
-                "a reply whose lengths contradict each other".to_owned(),
-            )),
+            Ok(None) => {
+                Err(invalid_reply_error("a reply whose lengths contradict each other".to_owned()))
+            }
             Err(error) => Err(invalid_reply_error(error.to_string())),
         }
     }
@@ -191,17 +181,14 @@ fn complete_handshake(
 
 /// An error of a step of connecting. Its kind is `InvalidInput` for a certificate that is not trusted.
 fn step_error(failed_step: &str, error: &io::Error) -> io::Error {
-    let tls_error = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let tls_error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let (kind, reason) = match (error.kind(), tls_error) {
         (_, Some(rustls::Error::InvalidCertificate(_))) => {
             (io::ErrorKind::InvalidInput, error.to_string())
         }
-        (_, Some(rustls::Error::InvalidMessage(_))) => (
-            io::ErrorKind::InvalidData,
-            "the server does not encrypt".to_owned(),
-        ),
+        (_, Some(rustls::Error::InvalidMessage(_))) => {
+            (io::ErrorKind::InvalidData, "the server does not encrypt".to_owned())
+        }
         (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {
             (io::ErrorKind::TimedOut, "no reply".to_owned())
         }

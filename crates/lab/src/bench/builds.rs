@@ -60,11 +60,7 @@ impl Comparison {
     pub fn of(
         measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>,
     ) -> Self {
-        let pair_count = measured_scenarios
-            .iter()
-            .map(|(_, pairs)| pairs.len())
-            .min()
-            .unwrap_or(0);
+        let pair_count = measured_scenarios.iter().map(|(_, pairs)| pairs.len()).min().unwrap_or(0);
         let ratios_of_pair = |pair_index: usize| {
             measured_scenarios
                 .iter()
@@ -87,9 +83,7 @@ impl Comparison {
             .collect();
         Self {
             mean_cpu_ratio: geometric_mean(
-                compared_scenarios
-                    .iter()
-                    .map(|compared| compared.cpu_ratio.median),
+                compared_scenarios.iter().map(|compared| compared.cpu_ratio.median),
             ),
             mean_cpu_ratio_of_pairs,
             scenarios: compared_scenarios,
@@ -98,9 +92,7 @@ impl Comparison {
 
     /// The scenario with the highest median ratio.
     pub fn worst(&self) -> Option<&ComparedScenario> {
-        self.scenarios
-            .iter()
-            .max_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median))
+        self.scenarios.iter().max_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median))
     }
 }
 
@@ -131,17 +123,8 @@ pub fn compare(
     let mut first_pair = 0;
     while first_pair < pair_plan.pair_count {
         let pass_end = pair_plan.pair_count.min(first_pair + PAIRS_PER_PASS);
-        progress(&format!(
-            "pairs {} to {pass_end} of {}",
-            first_pair + 1,
-            pair_plan.pair_count
-        ));
-        measure_pass(
-            servers,
-            &mut measured_scenarios,
-            first_pair..pass_end,
-            progress,
-        )?;
+        progress(&format!("pairs {} to {pass_end} of {}", first_pair + 1, pair_plan.pair_count));
+        measure_pass(servers, &mut measured_scenarios, first_pair..pass_end, progress)?;
         first_pair = pass_end;
     }
     Ok(Comparison::of(measured_scenarios))
@@ -149,16 +132,9 @@ pub fn compare(
 
 /// The scenario as both builds run it.
 fn to_paired_scenario(scenario: &Scenario, seconds: f64) -> Scenario {
-    let seconds_factor = if scenario.interference.is_some() {
-        INTERFERENCE_SECONDS_FACTOR
-    } else {
-        1.0
-    };
-    Scenario {
-        seconds: seconds * seconds_factor,
-        versus: Versus::Peer,
-        ..scenario.clone()
-    }
+    let seconds_factor =
+        if scenario.interference.is_some() { INTERFERENCE_SECONDS_FACTOR } else { 1.0 };
+    Scenario { seconds: seconds * seconds_factor, versus: Versus::Peer, ..scenario.clone() }
 }
 
 /// One pass through all scenarios with new servers.
@@ -169,9 +145,7 @@ fn measure_pass(
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     let mut speed = SpeedBenchmark::start(servers.clone())?;
-    for (scenario, pairs) in measured_scenarios
-        .iter_mut()
-        .filter(|(s, _)| s.interference.is_none())
+    for (scenario, pairs) in measured_scenarios.iter_mut().filter(|(s, _)| s.interference.is_none())
     {
         let result = speed.run(scenario, pair_indices.clone(), progress)?;
         pairs.extend(result.rounds);
@@ -232,10 +206,7 @@ mod tests {
             let names: BTreeSet<_> = value.as_object().unwrap().keys().cloned().collect();
             names.into_iter().collect()
         };
-        assert_eq!(
-            field_names(&comparison_json),
-            ["mean", "mean_of_pairs", "scenarios"]
-        );
+        assert_eq!(field_names(&comparison_json), ["mean", "mean_of_pairs", "scenarios"]);
         let scenario_fields = field_names(&comparison_json["scenarios"][0]);
         assert_eq!(scenario_fields, ["cpu", "disturbed", "pairs", "scenario"]);
     }
@@ -260,10 +231,7 @@ mod tests {
     #[test]
     fn a_protocol_scenario_uses_its_protocol_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
-        let meta = scenarios
-            .iter()
-            .find(|scenario| scenario.name == "meta-get")
-            .unwrap();
+        let meta = scenarios.iter().find(|scenario| scenario.name == "meta-get").unwrap();
         let paired_scenario = to_paired_scenario(meta, 0.5);
         assert_eq!(paired_scenario.versus, Versus::Peer);
         assert_eq!(paired_scenario.protocol, meta.protocol);

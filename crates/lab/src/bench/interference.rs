@@ -54,22 +54,10 @@ pub fn run(
     let (mut measured_rounds, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let measure_ours = || {
-            measure_side(
-                servers,
-                &servers.ours(memory_mib),
-                scenario,
-                interference,
-                round as u64,
-            )
+            measure_side(servers, &servers.ours(memory_mib), scenario, interference, round as u64)
         };
         let measure_theirs = || {
-            measure_side(
-                servers,
-                &servers.theirs(memory_mib),
-                scenario,
-                interference,
-                round as u64,
-            )
+            measure_side(servers, &servers.theirs(memory_mib), scenario, interference, round as u64)
         };
         let (our_measurement, their_measurement) = if round % 2 == 0 {
             let our_measurement = measure_ours()?;
@@ -88,10 +76,8 @@ pub fn run(
             their_measurement.calm.p99_us,
         ));
         p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
-        measured_rounds.push((
-            our_measurement.with_interference,
-            their_measurement.with_interference,
-        ));
+        measured_rounds
+            .push((our_measurement.with_interference, their_measurement.with_interference));
     }
     let mut result = ScenarioResult::new(scenario.clone(), measured_rounds);
     result.p99_of_calm = Some((
@@ -153,10 +139,7 @@ fn measure_side(
     let reader = Reader::start(servers, server_command, scenario)?;
     let calm = reader.measure(seed)?;
     let with_interference = reader.measure_with_interference(interference, seed)?;
-    Ok(ReaderMeasurement {
-        calm,
-        with_interference,
-    })
+    Ok(ReaderMeasurement { calm, with_interference })
 }
 
 /// The measured reader, with a server of its own that holds its keys.
@@ -175,26 +158,13 @@ impl<'a> Reader<'a> {
     ) -> Result<Self, Error> {
         let server = server_command.start().map_err(Error::Start)?;
         let values = Values::new(scenario.size(), 1);
-        let reader = Self {
-            servers,
-            server,
-            scenario,
-            values,
-        };
-        fill(
-            &reader.reader_servers(),
-            &reader.server,
-            scenario,
-            &reader.values,
-        )?;
+        let reader = Self { servers, server, scenario, values };
+        fill(&reader.reader_servers(), &reader.server, scenario, &reader.values)?;
         Ok(reader)
     }
 
     fn reader_servers(&self) -> ServerPair {
-        ServerPair {
-            layout: self.servers.layout.reader_layout(),
-            ..self.servers.clone()
-        }
+        ServerPair { layout: self.servers.layout.reader_layout(), ..self.servers.clone() }
     }
 
     fn measure(&self, seed: u64) -> Result<SideMeasurement, Error> {
@@ -220,12 +190,7 @@ impl<'a> Reader<'a> {
             let interference_thread = scope.spawn(|| interference_load.run(run_for, seed));
             let measured = self.measure(seed + 100);
             interference_load.plan.stop.store(true, Ordering::Relaxed);
-            (
-                measured,
-                interference_thread
-                    .join()
-                    .unwrap_or(Err(load::Error::Closed)),
-            )
+            (measured, interference_thread.join().unwrap_or(Err(load::Error::Closed)))
         });
         match load_result {
             Ok(()) | Err(load::Error::Stopped) => measured,
@@ -271,29 +236,14 @@ impl InterferenceLoad {
             1,
         );
         load::run(&plan, workloads, &Meter::None).map_err(Error::load(server.name))?;
-        Ok(Self {
-            plan,
-            interference,
-            values,
-        })
+        Ok(Self { plan, interference, values })
     }
 
     fn run(&self, run_for: Duration, seed: u64) -> Result<(), load::Error> {
-        let window = Window::Timed {
-            warm_up: Duration::ZERO,
-            measured_time: run_for,
-        };
-        let plan = LoadPlan {
-            window,
-            depth: 1,
-            seed,
-            ..self.plan.clone()
-        };
+        let window = Window::Timed { warm_up: Duration::ZERO, measured_time: run_for };
+        let plan = LoadPlan { window, depth: 1, seed, ..self.plan.clone() };
         if self.interference == Interference::Large {
-            let plan = LoadPlan {
-                pace: Pace::Open(LARGE_REQUESTS_PER_S),
-                ..plan
-            };
+            let plan = LoadPlan { pace: Pace::Open(LARGE_REQUESTS_PER_S), ..plan };
             let picker = Picker::new(LARGE_KEYS, None);
             let workload = MixedWorkload::new(
                 (FIRST_INTERFERENCE_ID, picker),
@@ -303,14 +253,9 @@ impl InterferenceLoad {
             );
             load::run(&plan, vec![workload], &Meter::None)?;
         } else {
-            let plan = LoadPlan {
-                pace: Pace::Open(NEW_KEYS_PER_S),
-                ..plan
-            };
-            let workload = NewKeys {
-                last_id: FIRST_INTERFERENCE_ID + (1 << 32),
-                values: self.values.clone(),
-            };
+            let plan = LoadPlan { pace: Pace::Open(NEW_KEYS_PER_S), ..plan };
+            let workload =
+                NewKeys { last_id: FIRST_INTERFERENCE_ID + (1 << 32), values: self.values.clone() };
             load::run(&plan, vec![workload], &Meter::None)?;
         }
         Ok(())

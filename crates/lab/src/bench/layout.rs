@@ -13,18 +13,9 @@ impl CpuLayout {
     /// Two and two on four cores and more; one and one on two; everything on the only one.
     pub fn of(cores: usize) -> Self {
         match cores {
-            0 | 1 => Self {
-                server: vec![0],
-                generator: vec![0],
-            },
-            2 | 3 => Self {
-                server: vec![0],
-                generator: vec![1],
-            },
-            _ => Self {
-                server: vec![0, 1],
-                generator: vec![2, 3],
-            },
+            0 | 1 => Self { server: vec![0], generator: vec![0] },
+            2 | 3 => Self { server: vec![0], generator: vec![1] },
+            _ => Self { server: vec![0, 1], generator: vec![2, 3] },
         }
     }
 
@@ -71,19 +62,7 @@ mod tests {
 
     #[test]
     fn two_cores_give_one_to_each_side_and_four_give_two() {
-        assert_eq!(
-            CpuLayout::of(2),
-            CpuLayout {
-                server: vec![0],
-                generator: vec![1]
-            }
-        );
-        assert_eq!(
-            CpuLayout::of(4),
-            CpuLayout {
-                server: vec![0, 1],
-                generator: vec![2, 3]
-            }
-        );
+        assert_eq!(CpuLayout::of(2), CpuLayout { server: vec![0], generator: vec![1] });
+        assert_eq!(CpuLayout::of(4), CpuLayout { server: vec![0, 1], generator: vec![2, 3] });
     }
 }

@@ -49,13 +49,7 @@ impl FillSize {
     ) -> Self {
         // At 10 bytes one and a half times the limit in user bytes is five times what memcached can hold.
         let limit_multiple = if value_bytes == 10 { 1.5 } else { 2.0 };
-        Self {
-            name,
-            size: Size::Fixed(value_bytes),
-            limit_multiple,
-            best_factor,
-            required_ratio,
-        }
+        Self { name, size: Size::Fixed(value_bytes), limit_multiple, best_factor, required_ratio }
     }
 
     /// All sizes, smallest first, then the mix.
@@ -136,14 +130,7 @@ pub fn measure_fill(
     let resident_bytes_after_fill = server.read_resident_bytes();
     let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
     let resident_bytes = resident_bytes_after_fill.max(server.read_resident_bytes());
-    Ok(FillResult {
-        sent: keys,
-        refused,
-        items,
-        user_bytes,
-        resident_bytes,
-        limit_bytes,
-    })
+    Ok(FillResult { sent: keys, refused, items, user_bytes, resident_bytes, limit_bytes })
 }
 
 /// One fill of a sequence.
@@ -226,23 +213,14 @@ pub fn measure_fill_sequence(
         user_bytes += found_user_bytes;
     }
     let final_contents = FillResult {
-        sent: ranges_and_values
-            .iter()
-            .map(|(range, _)| range.end - range.start)
-            .sum(),
-        refused: sequence_fills
-            .iter()
-            .map(|sequence_fill| sequence_fill.refused)
-            .sum(),
+        sent: ranges_and_values.iter().map(|(range, _)| range.end - range.start).sum(),
+        refused: sequence_fills.iter().map(|sequence_fill| sequence_fill.refused).sum(),
         items,
         user_bytes,
         resident_bytes: server.read_resident_bytes(),
         limit_bytes,
     };
-    Ok(FillSequence {
-        fills: sequence_fills,
-        final_contents,
-    })
+    Ok(FillSequence { fills: sequence_fills, final_contents })
 }
 
 /// Stores a range; returns how many sets were refused.
@@ -266,15 +244,9 @@ pub(super) fn read_back(
     range: &Range<u64>,
     values: &Values,
 ) -> Result<(u64, u64), Error> {
-    let plan = LoadPlan {
-        check: ValueCheck::Full,
-        ..new_load_plan(servers, server, 1)
-    };
-    let typical_value_bytes = values
-        .size
-        .of(range.start)
-        .max(values.size.of(range.start + 1))
-        .max(1);
+    let plan = LoadPlan { check: ValueCheck::Full, ..new_load_plan(servers, server, 1) };
+    let typical_value_bytes =
+        values.size.of(range.start).max(values.size.of(range.start + 1)).max(1);
     let keys_per_get = (GET_VALUE_BYTES / typical_value_bytes).clamp(1, 100);
     let workloads = ReadBack::over(range, values, servers.layout.generator.len(), keys_per_get);
     let (report, workloads) =
@@ -289,10 +261,7 @@ pub(super) fn read_back(
         });
     }
     let items = workloads.iter().map(|workload| workload.resident).sum();
-    Ok((
-        items,
-        workloads.iter().map(|workload| workload.user_bytes).sum(),
-    ))
+    Ok((items, workloads.iter().map(|workload| workload.user_bytes).sum()))
 }
 
 fn new_load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> LoadPlan {
@@ -324,11 +293,7 @@ mod tests {
             let keys = fill_size.keys_for(64 << 20);
             let sent_bytes: usize = (0..keys).map(|id| KEY_BYTES + fill_size.size.of(id)).sum();
             let sent_ratio = sent_bytes as f64 / f64::from(64 << 20);
-            assert!(
-                (0.95..1.05).contains(&sent_ratio),
-                "{}: {sent_ratio}",
-                fill_size.name
-            );
+            assert!((0.95..1.05).contains(&sent_ratio), "{}: {sent_ratio}", fill_size.name);
         }
     }
 }

@@ -59,20 +59,11 @@ pub enum Error {
 impl Error {
     /// Whether the benchmark was stopped on request.
     pub const fn is_stop(&self) -> bool {
-        matches!(
-            self,
-            Self::Load {
-                source: load::Error::Stopped,
-                ..
-            }
-        )
+        matches!(self, Self::Load { source: load::Error::Stopped, .. })
     }
 
     fn load(server: &str) -> impl Fn(load::Error) -> Self {
-        move |source| Self::Load {
-            server: server.to_owned(),
-            source,
-        }
+        move |source| Self::Load { server: server.to_owned(), source }
     }
 }
 
@@ -106,10 +97,7 @@ impl ServerPair {
     pub fn ours(&self, memory_mib: u64) -> ServerCommand {
         let server_command =
             ServerCommand::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
-        ServerCommand {
-            cpus: self.pinned_cpus(&self.layout.server),
-            ..server_command
-        }
+        ServerCommand { cpus: self.pinned_cpus(&self.layout.server), ..server_command }
     }
 
     /// The peer with `-m memory_mib`, pinned.
@@ -122,18 +110,11 @@ impl ServerPair {
                 ..ServerCommand::glasscache(program, memory_mib, workers)
             },
         };
-        ServerCommand {
-            cpus: self.pinned_cpus(&self.layout.server),
-            ..server_command
-        }
+        ServerCommand { cpus: self.pinned_cpus(&self.layout.server), ..server_command }
     }
 
     /// `cpus`, or none if threads are not pinned.
     fn pinned_cpus(&self, cpus: &[usize]) -> Vec<usize> {
-        if self.is_pinned {
-            cpus.to_vec()
-        } else {
-            Vec::new()
-        }
+        if self.is_pinned { cpus.to_vec() } else { Vec::new() }
     }
 }

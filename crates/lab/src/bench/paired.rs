@@ -19,10 +19,7 @@ pub struct Spread {
 impl Spread {
     /// The spread of `values`; all zero if there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values
-            .into_iter()
-            .filter(|value| value.is_finite())
-            .collect();
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
         let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
@@ -38,11 +35,7 @@ impl Spread {
         rounds: impl IntoIterator<Item = &'a (T, T)>,
         figure: impl Fn(&T) -> f64,
     ) -> Self {
-        Self::of(
-            rounds
-                .into_iter()
-                .map(|(ours, theirs)| figure(ours) / figure(theirs)),
-        )
+        Self::of(rounds.into_iter().map(|(ours, theirs)| figure(ours) / figure(theirs)))
     }
 }
 
@@ -64,10 +57,7 @@ pub struct ConfidenceInterval {
 impl ConfidenceInterval {
     /// The interval of `values`; all zero if there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values
-            .into_iter()
-            .filter(|value| value.is_finite())
-            .collect();
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
         let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
@@ -112,31 +102,14 @@ mod tests {
     #[test]
     fn an_interval_of_few_values_is_their_range() {
         let interval = ConfidenceInterval::of([3.0, 1.0, 2.0]);
-        assert_eq!(
-            (interval.low, interval.median, interval.high),
-            (1.0, 2.0, 3.0)
-        );
+        assert_eq!((interval.low, interval.median, interval.high), (1.0, 2.0, 3.0));
         assert_eq!(ConfidenceInterval::of([]), ConfidenceInterval::default());
     }
 
     #[test]
     fn the_median_of_an_even_number_is_between_the_middle_two() {
-        assert_eq!(
-            Spread::of([4.0, 1.0, 3.0, 2.0]),
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
-        assert_eq!(
-            Spread::of([3.0, 1.0, 2.0]),
-            Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0
-            }
-        );
+        assert_eq!(Spread::of([4.0, 1.0, 3.0, 2.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(Spread::of([]), Spread::default());
     }
 
@@ -145,11 +118,7 @@ mod tests {
         let rounds = [(1.0, 2.0), (30.0, 60.0), (5.0, 10.0)];
         assert_eq!(
             Spread::of_ratios(&rounds, |figure: &f64| *figure),
-            Spread {
-                median: 0.5,
-                min: 0.5,
-                max: 0.5
-            }
+            Spread { median: 0.5, min: 0.5, max: 0.5 }
         );
     }
 }

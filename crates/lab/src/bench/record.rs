@@ -63,10 +63,7 @@ impl Record {
 fn find_source_commit() -> String {
     let run_git = |arguments: &[&str]| -> Option<String> {
         let output = Command::new("git").args(arguments).output().ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(hash) = run_git(&["rev-parse", "--short=12", "HEAD"]) else {
         return String::new();
@@ -80,13 +77,8 @@ fn find_source_commit() -> String {
 pub fn describe_machine() -> Value {
     let read_text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let find_field = |text: &str, field_name: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(field_name))
-            .unwrap_or_default();
-        line.split_once(':')
-            .map(|(_, value)| value.trim().to_owned())
-            .unwrap_or_default()
+        let line = text.lines().find(|line| line.starts_with(field_name)).unwrap_or_default();
+        line.split_once(':').map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
     };
     json!({
         "cpu": find_field(&read_text("/proc/cpuinfo"), "model name"),
@@ -102,9 +94,7 @@ pub fn format_now() -> String {
 }
 
 fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// UTC of a Unix time, by the days of the proleptic Gregorian calendar (Hinnant, "chrono-compatible
@@ -117,17 +107,10 @@ fn format_date(unix_s: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (
-        second_of_day / 3_600,
-        second_of_day / 60 % 60,
-        second_of_day % 60,
-    );
+    let (hour, minute, second) =
+        (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

@@ -153,24 +153,13 @@ mod tests {
     #[test]
     fn built_in_scenarios_are_complete_with_unique_names() {
         let scenarios = Scenario::built_in().unwrap();
-        let mut names: Vec<_> = scenarios
-            .iter()
-            .map(|scenario| scenario.name.as_str())
-            .collect();
+        let mut names: Vec<_> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), scenarios.len());
-        assert!(
-            scenarios
-                .iter()
-                .all(|scenario| scenario.first_id() + scenario.keys < 1 << 60)
-        );
-        assert!(
-            scenarios
-                .iter()
-                .all(|scenario| scenario.required_ratios.cpu.is_some()
-                    || scenario.required_ratios.p99.is_some())
-        );
+        assert!(scenarios.iter().all(|scenario| scenario.first_id() + scenario.keys < 1 << 60));
+        assert!(scenarios.iter().all(|scenario| scenario.required_ratios.cpu.is_some()
+            || scenario.required_ratios.p99.is_some()));
     }
 
     #[test]

@@ -157,20 +157,12 @@ impl SpeedBenchmark {
     pub fn start(servers: ServerPair) -> Result<Self, Error> {
         let ours = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
         let theirs = servers.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
-        Ok(Self {
-            servers,
-            ours,
-            theirs,
-            filled_key_spaces: BTreeSet::new(),
-        })
+        Ok(Self { servers, ours, theirs, filled_key_spaces: BTreeSet::new() })
     }
 
     /// The replies of both servers to `version`.
     pub fn versions(&self) -> [(&'static str, String); 2] {
-        [
-            ("glasscache", self.ours.version.clone()),
-            ("memcached", self.theirs.version.clone()),
-        ]
+        [("glasscache", self.ours.version.clone()), ("memcached", self.theirs.version.clone())]
     }
 
     /// Runs these rounds of a scenario that needs no servers of its own; a round's number is its seed.
@@ -181,10 +173,7 @@ impl SpeedBenchmark {
         progress: &mut Progress<'_>,
     ) -> Result<ScenarioResult, Error> {
         let values = Values::new(scenario.size(), 1);
-        progress(&format!(
-            "{}: filling {} keys",
-            scenario.title, scenario.keys
-        ));
+        progress(&format!("{}: filling {} keys", scenario.title, scenario.keys));
         self.fill(scenario, &values)?;
         let mut measured_rounds = Vec::with_capacity(round_indices.len());
         let rounds_end = round_indices.end;
@@ -206,11 +195,7 @@ impl SpeedBenchmark {
                 ours.cpu_us,
                 theirs.cpu_us,
                 ours.cpu_us / theirs.cpu_us,
-                if ours.is_disturbed() || theirs.is_disturbed() {
-                    ", disturbed"
-                } else {
-                    ""
-                },
+                if ours.is_disturbed() || theirs.is_disturbed() { ", disturbed" } else { "" },
             ));
             measured_rounds.push((ours, theirs));
         }
@@ -250,13 +235,8 @@ impl SpeedBenchmark {
             (false, Versus::Peer) => (&self.theirs, scenario.protocol),
             (false, Versus::ClassicText) => (&self.ours, Protocol::Text),
         };
-        let measured = measure_load(
-            &self.servers,
-            server,
-            scenario,
-            values,
-            (protocol, round as u64),
-        )?;
+        let measured =
+            measure_load(&self.servers, server, scenario, values, (protocol, round as u64))?;
         if measured.misses > 0 {
             return Err(Error::WrongReplies {
                 server: server.name.to_owned(),
@@ -278,9 +258,7 @@ fn count_fill_passes(scenario: &Scenario) -> u64 {
         return 1;
     }
     let bytes_per_pass = scenario.keys * u64::from(scenario.value_bytes);
-    (MEMORY_MIB << 20)
-        .div_ceil(bytes_per_pass.max(1))
-        .clamp(1, FILL_PASSES_MAX)
+    (MEMORY_MIB << 20).div_ceil(bytes_per_pass.max(1)).clamp(1, FILL_PASSES_MAX)
 }
 
 /// Stores all keys of a scenario, pipelined.
@@ -304,10 +282,8 @@ pub(super) fn fill(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
-        let description = format!(
-            "refused sets: {}",
-            report.tally.first_refusal.unwrap_or_default()
-        );
+        let description =
+            format!("refused sets: {}", report.tally.first_refusal.unwrap_or_default());
         return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: refused,
@@ -331,25 +307,16 @@ pub(super) fn measure_load(
         connections: scenario.connections,
         depth: scenario.depth,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
-        window: Window::Timed {
-            warm_up: measured_time.mul_f64(0.15),
-            measured_time,
-        },
+        window: Window::Timed { warm_up: measured_time.mul_f64(0.15), measured_time },
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,
         stop: servers.stop.clone(),
-        ..LoadPlan::new(Access {
-            protocol,
-            ..Access::from(server.address)
-        })
+        ..LoadPlan::new(Access { protocol, ..Access::from(server.address) })
     };
     let workloads = (0..threads)
         .map(|thread| {
             MixedWorkload::new(
-                (
-                    scenario.first_id(),
-                    Picker::new(scenario.keys, scenario.zipf),
-                ),
+                (scenario.first_id(), Picker::new(scenario.keys, scenario.zipf)),
                 values.clone(),
                 (scenario.write_share, scenario.keys_per_get),
                 load::mix(seed << 8 | thread as u64),
@@ -360,10 +327,7 @@ pub(super) fn measure_load(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let failed_replies = report.tally.wrong + report.tally.refused;
     if failed_replies > 0 {
-        let description = report
-            .tally
-            .first_refusal
-            .unwrap_or_else(|| "wrong values".to_owned());
+        let description = report.tally.first_refusal.unwrap_or_else(|| "wrong values".to_owned());
         return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: failed_replies,

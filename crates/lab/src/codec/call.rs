@@ -109,17 +109,9 @@ pub(super) fn split_network_and_server(
     let (empty_us, empty_server_us) = interpolate_times(times, 0);
     let one_way_us = ((empty_us - empty_server_us) / 2.0).min(total_us - server_us);
     let value_us = total_us - server_us - one_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
-    let (send_us, receive_us) = if is_set {
-        (value_us, one_way_us)
-    } else {
-        (one_way_us, value_us)
-    };
-    CallParts {
-        send_us,
-        server_us,
-        receive_us,
-        ..CallParts::default()
-    }
+    let (send_us, receive_us) =
+        if is_set { (value_us, one_way_us) } else { (one_way_us, value_us) };
+    CallParts { send_us, server_us, receive_us, ..CallParts::default() }
 }
 
 #[cfg(test)]
@@ -128,11 +120,7 @@ mod tests {
 
     #[test]
     fn times_between_two_sizes_lie_on_the_line_between_them() {
-        let at_size = |bytes: usize, us: f64| CallTime {
-            bytes,
-            us,
-            server_us: Some(10.0),
-        };
+        let at_size = |bytes: usize, us: f64| CallTime { bytes, us, server_us: Some(10.0) };
         let times = [at_size(0, 30.0), at_size(1000, 40.0)];
         assert_eq!(interpolate_times(&times, 500), (35.0, 10.0));
         assert_eq!(interpolate_times(&times, 0), (30.0, 10.0));
@@ -141,10 +129,7 @@ mod tests {
             &times,
             1000,
             false,
-            &CodecObjective {
-                ns_per_byte: 1.0,
-                reads_per_write: 10.0,
-            },
+            &CodecObjective { ns_per_byte: 1.0, reads_per_write: 10.0 },
         );
         assert!((parts.send_us - 10.0).abs() < 1e-9 && (parts.receive_us - 21.0).abs() < 1e-9);
     }

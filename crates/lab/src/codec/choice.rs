@@ -14,9 +14,7 @@ use super::measure::{CompressorCosts, SerialiserCosts};
 const TIME_TOLERANCE: f64 = 0.02;
 
 /// Thresholds that are tried.
-const THRESHOLDS: [usize; 11] = [
-    64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
-];
+const THRESHOLDS: [usize; 11] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536];
 
 /// What compression must save for the compressed form to be used, in per cent: the client's default.
 const SAVING_PERCENT_MIN: usize = 10;
@@ -78,11 +76,8 @@ fn compute_stored_form(
     threshold_bytes: Option<usize>,
 ) -> (usize, f64, f64) {
     let time_us = |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
-    let compressed_bytes = compressor_costs
-        .compressed_bytes
-        .get(value_index)
-        .copied()
-        .unwrap_or(plain_bytes);
+    let compressed_bytes =
+        compressor_costs.compressed_bytes.get(value_index).copied().unwrap_or(plain_bytes);
     match threshold_bytes {
         Some(threshold_bytes) if plain_bytes >= threshold_bytes => {
             if compressed_bytes > plain_bytes - plain_bytes * SAVING_PERCENT_MIN / 100 {
@@ -134,30 +129,16 @@ pub fn evaluate_candidate(
         let network_and_server_us = |value_bytes: &usize| {
             split_network_and_server(times, *value_bytes, is_set, objective).total_us()
         };
-        compressor_costs
-            .compressed_bytes
-            .iter()
-            .map(network_and_server_us)
-            .sum::<f64>()
+        compressor_costs.compressed_bytes.iter().map(network_and_server_us).sum::<f64>()
             / value_count.max(1) as f64
     };
     let set_us = write_us + mean_network_and_server_us(&call_times.set, true);
     let get_us = read_us + mean_network_and_server_us(&call_times.get, false);
-    let part_names = [
-        serialiser_costs.name.as_str(),
-        compressor_costs.name.as_str(),
-    ];
-    let used_names = part_names
-        .iter()
-        .copied()
-        .filter(|name| !name.is_empty() && *name != "none");
+    let part_names = [serialiser_costs.name.as_str(), compressor_costs.name.as_str()];
+    let used_names = part_names.iter().copied().filter(|name| !name.is_empty() && *name != "none");
     let form_name = used_names.collect::<Vec<_>>().join(" + ");
     Candidate {
-        codec: if form_name.is_empty() {
-            "none".to_owned()
-        } else {
-            form_name
-        },
+        codec: if form_name.is_empty() { "none".to_owned() } else { form_name },
         values: value_count,
         bytes: total_compressed_bytes as u64,
         ratio: total_compressed_bytes as f64 / input_bytes.max(1) as f64,
@@ -189,10 +170,8 @@ fn evaluate_choice(
             |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
         let (stored_bytes, compress_us, decompress_us) =
             compute_stored_form(body.len(), compressor_costs, value_index, threshold_bytes);
-        let (serialise_us, deserialise_us) = (
-            time_us(&serialiser_costs.write_ns),
-            time_us(&serialiser_costs.read_ns),
-        );
+        let (serialise_us, deserialise_us) =
+            (time_us(&serialiser_costs.write_ns), time_us(&serialiser_costs.read_ns));
         bytes += stored_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
@@ -232,10 +211,8 @@ pub fn choose(
 ) -> Option<(Choice, Choice)> {
     let mut evaluated_choices = Vec::new();
     for (serialiser_costs, costs_of_compressors) in costs_of_forms {
-        let no_compressor_costs = CompressorCosts {
-            name: "none".to_owned(),
-            ..CompressorCosts::default()
-        };
+        let no_compressor_costs =
+            CompressorCosts { name: "none".to_owned(), ..CompressorCosts::default() };
         evaluated_choices.push(evaluate_choice(
             serialiser_costs,
             &no_compressor_costs,
@@ -243,10 +220,7 @@ pub fn choose(
             call_times,
             objective,
         ));
-        for compressor_costs in costs_of_compressors
-            .iter()
-            .filter(|costs| costs.name != "none")
-        {
+        for compressor_costs in costs_of_compressors.iter().filter(|costs| costs.name != "none") {
             let with_threshold = |threshold_bytes| {
                 evaluate_choice(
                     serialiser_costs,
@@ -260,23 +234,14 @@ pub fn choose(
         }
     }
     let uncompressed = evaluated_choices.first()?.clone();
-    let least_us = evaluated_choices
-        .iter()
-        .map(|choice| choice.call_us)
-        .fold(f64::INFINITY, f64::min);
+    let least_us =
+        evaluated_choices.iter().map(|choice| choice.call_us).fold(f64::INFINITY, f64::min);
     let is_close = |choice: &&Choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE);
     // Of equal bytes the highest threshold: it compresses fewest values in vain.
-    let best = evaluated_choices
-        .iter()
-        .filter(is_close)
-        .min_by_key(|choice| {
-            let threshold = choice.threshold_bytes;
-            (
-                choice.bytes,
-                threshold.is_some(),
-                std::cmp::Reverse(threshold),
-            )
-        })?;
+    let best = evaluated_choices.iter().filter(is_close).min_by_key(|choice| {
+        let threshold = choice.threshold_bytes;
+        (choice.bytes, threshold.is_some(), std::cmp::Reverse(threshold))
+    })?;
     Some((uncompressed, best.clone()))
 }
 
@@ -285,11 +250,7 @@ mod tests {
     use super::*;
 
     fn example_call_times() -> CallTimes {
-        let call_time = |bytes: usize, us: f64| CallTime {
-            bytes,
-            us,
-            server_us: Some(10.0),
-        };
+        let call_time = |bytes: usize, us: f64| CallTime { bytes, us, server_us: Some(10.0) };
         CallTimes {
             set: vec![call_time(0, 30.0), call_time(1000, 40.0)],
             get: vec![call_time(0, 30.0), call_time(1000, 40.0)],
@@ -307,10 +268,7 @@ mod tests {
     }
 
     fn new_objective(mbit: f64) -> CodecObjective {
-        CodecObjective {
-            ns_per_byte: 8e3 / mbit,
-            reads_per_write: 10.0,
-        }
+        CodecObjective { ns_per_byte: 8e3 / mbit, reads_per_write: 10.0 }
     }
 
     #[test]
@@ -334,10 +292,7 @@ mod tests {
             &new_objective(1000.0),
         );
         assert_eq!(
-            (
-                uncompressed_candidate.codec.as_str(),
-                uncompressed_candidate.read_break_even_mbit
-            ),
+            (uncompressed_candidate.codec.as_str(), uncompressed_candidate.read_break_even_mbit),
             ("none", None)
         );
     }
@@ -348,29 +303,15 @@ mod tests {
             SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let costs_of_compressors = [new_compressor_costs("zlib 6", &[2_000, 90], 50_000)];
         let costs_of_forms = [(&serialiser_costs, &costs_of_compressors[..])];
-        let (uncompressed, best) = choose(
-            &costs_of_forms,
-            &example_call_times(),
-            &new_objective(100.0),
-        )
-        .unwrap();
-        assert_eq!(
-            (uncompressed.compressor.as_str(), uncompressed.bytes),
-            ("none", 10_100)
-        );
+        let (uncompressed, best) =
+            choose(&costs_of_forms, &example_call_times(), &new_objective(100.0)).unwrap();
+        assert_eq!((uncompressed.compressor.as_str(), uncompressed.bytes), ("none", 10_100));
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(
-            &costs_of_forms,
-            &example_call_times(),
-            &new_objective(100_000.0),
-        )
-        .unwrap();
-        assert_eq!(
-            (best.compressor.as_str(), best.threshold_bytes),
-            ("none", None)
-        );
+        let (_, best) =
+            choose(&costs_of_forms, &example_call_times(), &new_objective(100_000.0)).unwrap();
+        assert_eq!((best.compressor.as_str(), best.threshold_bytes), ("none", None));
     }
 
     #[test]
@@ -388,11 +329,7 @@ mod tests {
             &new_objective(10.0),
         )
         .unwrap();
-        assert!(
-            (best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9,
-            "{:?}",
-            best.get
-        );
+        assert!((best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9, "{:?}", best.get);
         assert!((best.get_us_p50 - 39.0).abs() < 1e-9);
         assert!((uncompressed.get_us_p50 - 47.0).abs() < 1e-9);
     }

@@ -25,9 +25,7 @@ pub struct DictionaryCompressor {
 
 impl std::fmt::Debug for DictionaryCompressor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("DictionaryCompressor")
-            .field(&self.name)
-            .finish()
+        f.debug_tuple("DictionaryCompressor").field(&self.name).finish()
     }
 }
 
@@ -60,10 +58,7 @@ impl Compressor for DictionaryCompressor {
         let compressed_value = self.compressor.compress(plain).ok();
         match compressed_value.filter(|bytes| bytes.len() < plain.len()) {
             Some(bytes) => Compressed { flags: 1, bytes },
-            None => Compressed {
-                flags: 0,
-                bytes: plain.to_vec(),
-            },
+            None => Compressed { flags: 0, bytes: plain.to_vec() },
         }
     }
 
@@ -72,12 +67,8 @@ impl Compressor for DictionaryCompressor {
             return Some(compressed.bytes.clone());
         }
         let content_bytes = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
-        let plain_bytes_max = usize::try_from(content_bytes)
-            .ok()?
-            .min(self.value_bytes_max);
-        self.decompressor
-            .decompress(&compressed.bytes, plain_bytes_max)
-            .ok()
+        let plain_bytes_max = usize::try_from(content_bytes).ok()?.min(self.value_bytes_max);
+        self.decompressor.decompress(&compressed.bytes, plain_bytes_max).ok()
     }
 }
 

@@ -69,10 +69,8 @@ pub struct CompressorCosts {
 /// Compresses and decompresses every value, in several passes over all of them: the same value again would be in the CPU's
 /// caches, where an application does not have it.
 pub fn measure(compressor: &mut dyn Compressor, values: &[Vec<u8>]) -> CompressorCosts {
-    let mut costs = CompressorCosts {
-        name: compressor.name().to_owned(),
-        ..CompressorCosts::default()
-    };
+    let mut costs =
+        CompressorCosts { name: compressor.name().to_owned(), ..CompressorCosts::default() };
     let mut times_ns = vec![([0; REPEATS], [0; REPEATS]); values.len()];
     for repeat in 0..REPEATS {
         costs.compressed_bytes.clear();
@@ -91,13 +89,9 @@ pub fn measure(compressor: &mut dyn Compressor, values: &[Vec<u8>]) -> Compresso
         repeats.sort_unstable();
         repeats[REPEATS / 2]
     };
-    costs.compress_ns = times_ns
-        .iter()
-        .map(|(compress_times_ns, _)| median(*compress_times_ns))
-        .collect();
-    costs.decompress_ns = times_ns
-        .iter()
-        .map(|(_, decompress_times_ns)| median(*decompress_times_ns))
-        .collect();
+    costs.compress_ns =
+        times_ns.iter().map(|(compress_times_ns, _)| median(*compress_times_ns)).collect();
+    costs.decompress_ns =
+        times_ns.iter().map(|(_, decompress_times_ns)| median(*decompress_times_ns)).collect();
     costs
 }

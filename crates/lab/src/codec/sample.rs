@@ -101,10 +101,7 @@ impl Samples {
     }
 
     fn read_path(&mut self, path: &Path) -> Result<(), SampleError> {
-        let open_error = |reason| SampleError::Open {
-            path: path.to_owned(),
-            reason,
-        };
+        let open_error = |reason| SampleError::Open { path: path.to_owned(), reason };
         if path.is_dir() {
             let folder = Folder::read(path, &[]).map_err(open_error)?;
             self.skipped_values += folder.skipped_files as u64;
@@ -167,10 +164,7 @@ impl Samples {
         let mut shuffled_indices: Vec<usize> = (0..self.values.len()).collect();
         shuffle(&mut shuffled_indices, seed);
         let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
-        for sample in shuffled_indices
-            .iter()
-            .filter_map(|&index| self.values.get(index))
-        {
+        for sample in shuffled_indices.iter().filter_map(|&index| self.values.get(index)) {
             let is_full = drawn.len() >= count_max || drawn_bytes + sample.bytes.len() > bytes_max;
             if is_full && !drawn.is_empty() {
                 break;
@@ -197,10 +191,7 @@ impl Samples {
 /// The parser's reason without the position, which it counts within the line.
 fn extract_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.split(" at line ")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 /// Puts a list in random order.
@@ -238,10 +229,7 @@ mod tests {
         std::fs::write(&path, "{\"a\": 1}\n{\"a\": \n").unwrap();
         let error = Samples::read(std::slice::from_ref(&path)).unwrap_err();
         std::fs::remove_dir_all(&folder_path).unwrap();
-        assert!(
-            error.to_string().contains("a.jsonl line 2, column 5"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("a.jsonl line 2, column 5"), "{error}");
     }
 
     #[test]
@@ -255,11 +243,7 @@ mod tests {
         assert_eq!(samples.draw(7, 1000, 1).len(), 7);
         assert_eq!(samples.draw(100, 55, 1).len(), 5);
         let keys = |seed| -> Vec<_> {
-            samples
-                .draw(9, 1000, seed)
-                .iter()
-                .map(|sample| sample.key.clone())
-                .collect()
+            samples.draw(9, 1000, seed).iter().map(|sample| sample.key.clone()).collect()
         };
         assert_eq!(keys(3), keys(3));
         assert_ne!(keys(3), keys(4));

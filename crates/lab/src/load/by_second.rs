@@ -33,11 +33,7 @@ pub struct LatenciesBySecond {
 
 impl Default for LatenciesBySecond {
     fn default() -> Self {
-        Self {
-            current_s: 0,
-            current_histogram: new_histogram(),
-            finished_seconds: Vec::new(),
-        }
+        Self { current_s: 0, current_histogram: new_histogram(), finished_seconds: Vec::new() }
     }
 }
 
@@ -60,8 +56,7 @@ impl LatenciesBySecond {
         V2Serializer::new()
             .serialize(&self.current_histogram, &mut serialised_histogram)
             .unwrap_or_else(|_| unreachable!("a vector takes any histogram of these bounds"));
-        self.finished_seconds
-            .push((self.current_s, serialised_histogram));
+        self.finished_seconds.push((self.current_s, serialised_histogram));
         self.current_histogram.reset();
     }
 
@@ -116,13 +111,7 @@ mod tests {
         let seconds = recorded(&[(0, 5), (999, 7), (1_000, 100), (3_500, 9)]).seconds();
         let summaries: Vec<(u64, u64, u64)> = seconds
             .iter()
-            .map(|second| {
-                (
-                    second.at_s,
-                    second.histogram.len(),
-                    second.histogram.max() / 1_000,
-                )
-            })
+            .map(|second| (second.at_s, second.histogram.len(), second.histogram.max() / 1_000))
             .collect();
         assert_eq!(summaries, [(0, 2, 7), (1, 1, 100), (3, 1, 9)]);
     }
@@ -132,11 +121,8 @@ mod tests {
         let mut sum = recorded(&[(100, 1), (1_100, 2)]);
         sum.add(&recorded(&[(200, 3)]), 0);
         sum.add(&recorded(&[(300, 4), (400, 5)]), 2);
-        let counts: Vec<(u64, u64)> = sum
-            .seconds()
-            .iter()
-            .map(|second| (second.at_s, second.histogram.len()))
-            .collect();
+        let counts: Vec<(u64, u64)> =
+            sum.seconds().iter().map(|second| (second.at_s, second.histogram.len())).collect();
         assert_eq!(counts, [(0, 2), (1, 1), (2, 2)]);
     }
 }

@@ -23,11 +23,7 @@ pub struct Values {
 impl Values {
     /// First versions of `size`, from a source of its own.
     pub fn new(size: Size, seed: u64) -> Self {
-        Self {
-            value_source: Arc::new(ValueSource::new(size.max(), seed)),
-            size,
-            version: 0,
-        }
+        Self { value_source: Arc::new(ValueSource::new(size.max(), seed)), size, version: 0 }
     }
 
     /// The value under `id`.
@@ -47,9 +43,7 @@ fn take_first(remaining_ids: &mut Range<u64>, count: usize) -> Range<u64> {
 pub(crate) fn split_range(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
     let (key_count, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
     let range_edge = |chunk: u64| range.start + key_count * chunk / threads;
-    (0..threads)
-        .map(|chunk| range_edge(chunk)..range_edge(chunk + 1))
-        .collect()
+    (0..threads).map(|chunk| range_edge(chunk)..range_edge(chunk + 1)).collect()
 }
 
 /// Stores every key of a range once.
@@ -156,11 +150,7 @@ impl Workload for ReadBack {
             batch.get(self, &ids);
         }
         self.scratch_ids = ids;
-        if is_range_finished {
-            NextStep::Finished
-        } else {
-            NextStep::Sent
-        }
+        if is_range_finished { NextStep::Finished } else { NextStep::Sent }
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {

@@ -94,9 +94,7 @@ pub(super) fn run<'p, W: Workload>(
     if run_result.is_err() {
         thread.any_thread_failed.store(true, Ordering::Relaxed);
     }
-    let busy_cores = read_thread_cpu_time()
-        .saturating_sub(cpu_time_before)
-        .as_secs_f64()
+    let busy_cores = read_thread_cpu_time().saturating_sub(cpu_time_before).as_secs_f64()
         / started.elapsed().as_secs_f64().max(1e-9);
     Ok(ThreadResult {
         tally: generator.tally,
@@ -114,12 +112,8 @@ impl<'p, W: Workload> GeneratorThread<'p, W> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(connection_count);
         for connection_index in 0..connection_count {
-            let connection = Connection::open(
-                &plan.target,
-                connection_index,
-                plan.check,
-                plan.measures_delay,
-            )?;
+            let connection =
+                Connection::open(&plan.target, connection_index, plan.check, plan.measures_delay)?;
             let data = epoll::EventData::new_u64(connection_index as u64);
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
@@ -138,9 +132,7 @@ impl<'p, W: Workload> GeneratorThread<'p, W> {
             epoll,
             buffer: vec![0; READ_BYTES],
             tally: Tally {
-                by_second: plan
-                    .keeps_second_histograms
-                    .then(LatenciesBySecond::default),
+                by_second: plan.keeps_second_histograms.then(LatenciesBySecond::default),
                 ..Tally::new(clock.counts_by_intended_time)
             },
             clock,
@@ -322,15 +314,8 @@ impl<'p, W: Workload> GeneratorThread<'p, W> {
         events: &mut Vec<epoll::Event>,
         sleep_ns: u64,
     ) -> Result<(), Error> {
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: sleep_ns.cast_signed(),
-        };
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(events),
-            Some(&timeout),
-        ) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: sleep_ns.cast_signed() };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -361,8 +346,5 @@ impl<'p, W: Workload> GeneratorThread<'p, W> {
 /// CPU time of the calling thread.
 fn read_thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        time.tv_sec.max(0) as u64,
-        time.tv_nsec.clamp(0, 999_999_999) as u32,
-    )
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }

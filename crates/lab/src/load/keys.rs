@@ -14,10 +14,7 @@ pub fn format_key(id: u64) -> [u8; KEY_BYTES] {
     let mut text = *b"key-0000000000000000";
     for (index, digit) in text.iter_mut().skip(4).enumerate() {
         let nibble = (id >> (60 - 4 * index)) & 15;
-        *digit = b"0123456789abcdef"
-            .get(nibble as usize)
-            .copied()
-            .unwrap_or(b'0');
+        *digit = b"0123456789abcdef".get(nibble as usize).copied().unwrap_or(b'0');
     }
     text
 }
@@ -39,9 +36,7 @@ impl Picker {
     pub fn new(count: u64, zipf_exponent: Option<f64>) -> Self {
         match zipf_exponent {
             Some(exponent) => Self::Zipf(Zipf::new(count.max(1), exponent)),
-            None => Self::Uniform {
-                count: count.max(1),
-            },
+            None => Self::Uniform { count: count.max(1) },
         }
     }
 
@@ -72,13 +67,8 @@ pub struct Zipf {
 impl Zipf {
     /// `count` ranks with an `exponent` above 0.
     pub fn new(count: u64, exponent: f64) -> Self {
-        let mut zipf = Self {
-            count,
-            exponent,
-            area_first: 0.0,
-            area_all: 0.0,
-            acceptance_distance: 0.0,
-        };
+        let mut zipf =
+            Self { count, exponent, area_first: 0.0, area_all: 0.0, acceptance_distance: 0.0 };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_all = zipf.area(count as f64 + 0.5);
         zipf.acceptance_distance = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
@@ -117,20 +107,12 @@ impl Zipf {
 
 /// (e^x - 1) / x, continued to 1 at 0.
 fn expm1_over(x: f64) -> f64 {
-    if x.abs() > 1e-8 {
-        x.exp_m1() / x
-    } else {
-        1.0 + x * 0.5
-    }
+    if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x * 0.5 }
 }
 
 /// ln(1 + x) / x, continued to 1 at 0.
 fn log1p_over(x: f64) -> f64 {
-    if x.abs() > 1e-8 {
-        x.ln_1p() / x
-    } else {
-        1.0 - x * 0.5
-    }
+    if x.abs() > 1e-8 { x.ln_1p() / x } else { 1.0 - x * 0.5 }
 }
 
 #[cfg(test)]
@@ -171,10 +153,7 @@ mod tests {
             let mut scattered_ids: Vec<u64> = (0..count).map(|rank| scatter(rank, count)).collect();
             scattered_ids.sort_unstable();
             assert!(
-                scattered_ids
-                    .iter()
-                    .enumerate()
-                    .all(|(index, &key)| index as u64 == key),
+                scattered_ids.iter().enumerate().all(|(index, &key)| index as u64 == key),
                 "{count}"
             );
         }
@@ -183,11 +162,9 @@ mod tests {
     #[test]
     fn picks_stay_below_the_count() {
         let mut rng = Rng::new(5);
-        for picker in [
-            Picker::new(10, None),
-            Picker::new(10, Some(0.99)),
-            Picker::new(1, Some(0.99)),
-        ] {
+        for picker in
+            [Picker::new(10, None), Picker::new(10, Some(0.99)), Picker::new(1, Some(0.99))]
+        {
             assert!((0..1000).all(|_| picker.pick(&mut rng) < 10));
         }
     }

@@ -219,15 +219,8 @@ impl Schedule {
     fn new(window: Window) -> Self {
         let now = Instant::now();
         match window {
-            Window::Whole => Self {
-                start: now,
-                window_start: None,
-                window_end: None,
-            },
-            Window::Timed {
-                warm_up,
-                measured_time,
-            } => {
+            Window::Whole => Self { start: now, window_start: None, window_end: None },
+            Window::Timed { warm_up, measured_time } => {
                 let start = now + WAKE_UP_TIME;
                 Self {
                     start,
@@ -269,11 +262,8 @@ pub fn run<W: Workload>(
         // Fails when each thread has dropped its end: after connecting, or with an error.
         let _ = all_connected.recv();
         let run_started = SystemTime::now();
-        let Schedule {
-            window_start,
-            window_end,
-            ..
-        } = *schedule.get_or_init(|| Schedule::new(plan.window));
+        let Schedule { window_start, window_end, .. } =
+            *schedule.get_or_init(|| Schedule::new(plan.window));
         let sleep_until = |due_at: Option<Instant>| {
             // In short sleeps: Ctrl-C or a failure ends the threads at once, and the time after that must not count.
             while let Some(time_left) =
@@ -322,9 +312,7 @@ fn merge_results<W>(
     cpu_used: &crate::proc::CpuDelta,
 ) -> (Report, Vec<W>) {
     let mut tally = Tally {
-        by_second: plan
-            .keeps_second_histograms
-            .then(LatenciesBySecond::default),
+        by_second: plan.keeps_second_histograms.then(LatenciesBySecond::default),
         ..Tally::new(plan.pace != Pace::Closed)
     };
     let mut workloads = Vec::with_capacity(results.len());

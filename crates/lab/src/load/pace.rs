@@ -16,11 +16,7 @@ pub struct Arrivals {
 impl Arrivals {
     /// Arrivals at `rate_per_s` a second on average.
     pub fn new(rate_per_s: f64, seed: u64) -> Self {
-        let mut arrivals = Self {
-            rng: Rng::new(seed),
-            gap_ns_mean: 1e9 / rate_per_s,
-            due_ns: 0.0,
-        };
+        let mut arrivals = Self { rng: Rng::new(seed), gap_ns_mean: 1e9 / rate_per_s, due_ns: 0.0 };
         arrivals.advance();
         arrivals
     }
@@ -50,10 +46,7 @@ mod tests {
             arrivals.advance();
         }
         let mean = gaps_ns.iter().sum::<f64>() / gaps_ns.len() as f64;
-        let deviation = (gaps_ns
-            .iter()
-            .map(|gap_ns| (gap_ns - mean).powi(2))
-            .sum::<f64>()
+        let deviation = (gaps_ns.iter().map(|gap_ns| (gap_ns - mean).powi(2)).sum::<f64>()
             / gaps_ns.len() as f64)
             .sqrt();
         assert!((mean - 100_000.0).abs() < 2_000.0, "{mean}");

@@ -60,10 +60,7 @@ mod tests {
         for _ in 0..100_000 {
             counts[rng.below(10) as usize] += 1;
         }
-        assert!(
-            counts.iter().all(|&n| (9_500..10_500).contains(&n)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
     }
 
     #[test]
@@ -73,9 +70,6 @@ mod tests {
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance =
             draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / draws.len() as f64;
-        assert!(
-            mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03,
-            "{mean} {variance}"
-        );
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
     }
 }

@@ -34,11 +34,7 @@ impl Socket {
         let has_timestamps = wants_timestamps
             && matches!(access.endpoint, Endpoint::Tcp(_))
             && setsockopt(&fd, sockopt::ReceiveTimestampns, &true).is_ok();
-        Ok(Self {
-            fd,
-            tls_session,
-            has_timestamps,
-        })
+        Ok(Self { fd, tls_session, has_timestamps })
     }
 
     /// The descriptor, for epoll.
@@ -119,9 +115,7 @@ fn decrypt(
             .process_new_packets()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let end = decrypted_bytes + tls_state.plaintext_bytes_to_read();
-        let room = decrypted
-            .get_mut(decrypted_bytes..end)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let room = decrypted.get_mut(decrypted_bytes..end).ok_or(io::ErrorKind::OutOfMemory)?;
         tls_session.reader().read_exact(room)?;
         decrypted_bytes = end;
         has_ended = tls_state.peer_has_closed();
@@ -145,21 +139,14 @@ fn receive(
     let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
     let mut control_buffer = nix::cmsg_space!(TimeSpec);
     let mut slices = [IoSliceMut::new(buffer)];
-    let message = recvmsg::<()>(
-        fd.as_raw_fd(),
-        &mut slices,
-        Some(&mut control_buffer),
-        MsgFlags::empty(),
-    )?;
-    let arrival_ns = message
-        .cmsgs()?
-        .find_map(|control_message| match control_message {
-            ControlMessageOwned::ScmTimestampns(arrival_time) => Some(
-                i128::from(arrival_time.tv_sec()) * 1_000_000_000
-                    + i128::from(arrival_time.tv_nsec()),
-            ),
-            _ => None,
-        });
+    let message =
+        recvmsg::<()>(fd.as_raw_fd(), &mut slices, Some(&mut control_buffer), MsgFlags::empty())?;
+    let arrival_ns = message.cmsgs()?.find_map(|control_message| match control_message {
+        ControlMessageOwned::ScmTimestampns(arrival_time) => Some(
+            i128::from(arrival_time.tv_sec()) * 1_000_000_000 + i128::from(arrival_time.tv_nsec()),
+        ),
+        _ => None,
+    });
     // Data that arrived after the clock was read waited for nothing.
     let delay_ns = arrival_ns.map(|arrival_ns| u64::try_from(now_ns - arrival_ns).unwrap_or(0));
     Ok((message.bytes, delay_ns))

@@ -98,13 +98,9 @@ impl Tally {
         if let Some(by_second) = &mut self.by_second {
             by_second.record(now_ns, latency_ns);
         }
-        self.samples.push(Sample {
-            at_ns: now_ns,
-            latency_ns,
-        });
+        self.samples.push(Sample { at_ns: now_ns, latency_ns });
         if let Some(delay_ns) = delay_ns {
-            self.latencies_and_delays
-                .push((from_send_ns, delay_ns.min(from_send_ns)));
+            self.latencies_and_delays.push((from_send_ns, delay_ns.min(from_send_ns)));
         }
     }
 
@@ -146,8 +142,7 @@ impl Tally {
             by_second.add(other_by_second, 0);
         }
         self.samples.merge(&other.samples, |sample| sample.at_ns);
-        self.latencies_and_delays
-            .merge(&other.latencies_and_delays, |(latency_ns, _)| *latency_ns);
+        self.latencies_and_delays.merge(&other.latencies_and_delays, |(latency_ns, _)| *latency_ns);
         self.from_send
             .add(&other.from_send)
             .unwrap_or_else(|_| unreachable!("all have the same bounds"));
@@ -160,16 +155,12 @@ impl Tally {
         let mut sorted_by_latency = self.latencies_and_delays.elements().to_vec();
         sorted_by_latency.sort_unstable();
         let sample_count = sorted_by_latency.len() as f64;
-        let (rank, half_width) = (
-            sample_count * percentile / 100.0,
-            (sample_count * 0.01).max(1.0),
-        );
+        let (rank, half_width) =
+            (sample_count * percentile / 100.0, (sample_count * 0.01).max(1.0));
         let half_width = half_width.min((sample_count - rank).max(1.0));
         let nearby_ranks = ((rank - half_width).max(0.0) as usize)
             ..((rank + half_width).min(sample_count) as usize);
-        let nearby = sorted_by_latency
-            .get(nearby_ranks)
-            .filter(|nearby| !nearby.is_empty())?;
+        let nearby = sorted_by_latency.get(nearby_ranks).filter(|nearby| !nearby.is_empty())?;
         let (latency_sum_ns, delay_sum_ns) = nearby.iter().fold(
             (0, 0),
             |(latency_sum_ns, delay_sum_ns), &(latency_ns, delay_ns)| {
@@ -223,11 +214,7 @@ mod tests {
         assert_eq!(tally.generator_share(50.0), None);
         for number in 1..=10_000_u64 {
             // Half of the fast latencies, a tenth of the slow ones.
-            let delay_ns = if number <= 8_000 {
-                number * 500
-            } else {
-                number * 100
-            };
+            let delay_ns = if number <= 8_000 { number * 500 } else { number * 100 };
             tally.record_reply((0, 0, number * 1_000), Some(delay_ns));
         }
         let share = |percentile| tally.generator_share(percentile).unwrap();

@@ -14,12 +14,7 @@ pub struct ThinnedSamples<T> {
 impl<T: Copy> ThinnedSamples<T> {
     /// An empty record that keeps at most `capacity` elements, which must be at least 2.
     pub const fn new(capacity: usize) -> Self {
-        Self {
-            elements: Vec::new(),
-            stride: 1,
-            elements_seen: 0,
-            capacity,
-        }
+        Self { elements: Vec::new(), stride: 1, elements_seen: 0, capacity }
     }
 
     /// Adds the next element of the stream.
@@ -106,11 +101,7 @@ mod tests {
         first_record.merge(&second_record, |&number| number);
         assert!(first_record.elements().is_sorted());
         assert_eq!(
-            first_record
-                .elements()
-                .iter()
-                .filter(|&number| number % 2 == 1)
-                .count(),
+            first_record.elements().iter().filter(|&number| number % 2 == 1).count(),
             50_usize.div_ceil(16)
         );
     }

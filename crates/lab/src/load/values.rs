@@ -36,11 +36,7 @@ pub enum Size {
 
 impl Size {
     /// The mix that caches really hold, after the sizes of the server's memory tests: 230 B, sigma 1.5, 1 MB.
-    pub const MIX: Self = Self::LogNormal {
-        median: 230.0,
-        sigma: 1.5,
-        max: 1_000_000,
-    };
+    pub const MIX: Self = Self::LogNormal { median: 230.0, sigma: 1.5, max: 1_000_000 };
 
     /// Sizes that come as often as they were counted, from pairs of size and count.
     pub fn from_counts(counts: &[(u32, u64)]) -> Self {
@@ -65,9 +61,7 @@ impl Size {
             Self::Fixed(bytes) => bytes as usize,
             Self::LogNormal { median, sigma, max } => {
                 let draw = Rng::new(mix(id ^ 0x7a1e)).normal();
-                (median * (sigma * draw).exp())
-                    .round()
-                    .clamp(1.0, f64::from(max)) as usize
+                (median * (sigma * draw).exp()).round().clamp(1.0, f64::from(max)) as usize
             }
             Self::FromTable(ref sizes) => {
                 let index = Rng::new(mix(id ^ 0x7a1e)).below(sizes.len().max(1) as u64);
@@ -75,9 +69,7 @@ impl Size {
             }
             Self::FromTrace(ref sizes) => {
                 let key_number = id & u64::from(u32::MAX);
-                sizes
-                    .get(key_number as usize)
-                    .map_or(0, |&bytes| bytes as usize)
+                sizes.get(key_number as usize).map_or(0, |&bytes| bytes as usize)
             }
         }
     }
@@ -102,11 +94,7 @@ impl ValueSource {
     pub fn new(value_bytes_max: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let words = (OFFSET_COUNT as usize + value_bytes_max).div_ceil(8);
-        Self(
-            (0..words)
-                .flat_map(|_| rng.next_u64().to_le_bytes())
-                .collect(),
-        )
+        Self((0..words).flat_map(|_| rng.next_u64().to_le_bytes()).collect())
     }
 
     /// The value of `value_bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
@@ -125,10 +113,7 @@ mod tests {
     fn a_value_depends_on_key_and_version() {
         let value_source = ValueSource::new(1000, 1);
         assert_eq!(value_source.value(1, 0, 1000).len(), 1000);
-        assert_eq!(
-            value_source.value(1, 0, 64),
-            &value_source.value(1, 0, 1000)[..64]
-        );
+        assert_eq!(value_source.value(1, 0, 64), &value_source.value(1, 0, 1000)[..64]);
         assert_ne!(value_source.value(1, 0, 64), value_source.value(2, 0, 64));
         assert_ne!(value_source.value(1, 0, 64), value_source.value(1, 1, 64));
     }

@@ -123,9 +123,7 @@ impl KeyTexts {
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(from, &to)| self.bytes.get(from..to).unwrap_or_default())
+        starts.zip(&self.ends).map(|(from, &to)| self.bytes.get(from..to).unwrap_or_default())
     }
 }
 
@@ -156,11 +154,7 @@ impl Batch<'_> {
                 RequestKind::Get
             }
             Protocol::Binary if ids.len() == 1 => {
-                binary::get(
-                    self.output,
-                    self.next_request_id(opcode::GET),
-                    &self.key_texts.bytes,
-                );
+                binary::get(self.output, self.next_request_id(opcode::GET), &self.key_texts.bytes);
                 RequestKind::Get
             }
             Protocol::Binary => {
@@ -190,12 +184,7 @@ impl Batch<'_> {
         };
         match self.protocol {
             Protocol::Text => {
-                text::store(
-                    self.output,
-                    StoreMode::Set,
-                    &self.key_texts.bytes,
-                    &text_parameters,
-                );
+                text::store(self.output, StoreMode::Set, &self.key_texts.bytes, &text_parameters);
             }
             Protocol::Meta => {
                 meta::set_without_opaque(self.output, &self.key_texts.bytes, &text_parameters);
@@ -208,18 +197,12 @@ impl Batch<'_> {
                     required_cas: 0,
                 };
                 let request_id = self.next_request_id(opcode::SET);
-                binary::store(
-                    self.output,
-                    request_id,
-                    &self.key_texts.bytes,
-                    &binary_parameters,
-                );
+                binary::store(self.output, request_id, &self.key_texts.bytes, &binary_parameters);
             }
         }
         if value.len() < LARGE_VALUE_BYTES_MIN {
             self.output.extend_from_slice(value);
-            self.output
-                .extend_from_slice(value_terminator(self.protocol));
+            self.output.extend_from_slice(value_terminator(self.protocol));
         } else {
             *self.large_value_id = Some(id);
         }
@@ -255,19 +238,11 @@ impl Batch<'_> {
 
     /// What the next request in binary has in its header.
     const fn next_request_id(&self, opcode: u8) -> OpcodeAndOpaque {
-        OpcodeAndOpaque {
-            opcode,
-            opaque: *self.next_opaque,
-        }
+        OpcodeAndOpaque { opcode, opaque: *self.next_opaque }
     }
 
     fn push(&mut self, kind: RequestKind, key_count: u32) {
-        let request = Request {
-            kind,
-            pending_keys: key_count,
-            intended_ns: 0,
-            sent_ns: 0,
-        };
+        let request = Request { kind, pending_keys: key_count, intended_ns: 0, sent_ns: 0 };
         *self.next_opaque = self.next_opaque.wrapping_add(request.opaques());
         self.requests.push_back(request);
     }

@@ -17,32 +17,23 @@ pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
     }
     let rounded_us = |us: f64| (us * 1e3).round() / 1e3;
     let table_row = |bytes_or_keys: Option<usize>, cell: &CellPercentiles| {
-        let median = cell
-            .percentiles
-            .iter()
-            .find(|percentile| (percentile.percent - 50.0).abs() < 1e-9)?;
+        let median =
+            cell.percentiles.iter().find(|percentile| (percentile.percent - 50.0).abs() < 1e-9)?;
         Some(json!([bytes_or_keys?, rounded_us(median.sample_us)]))
     };
     let by_percent = |cell: &CellPercentiles| -> Map<String, Value> {
         let entries = cell.percentiles.iter().map(|percentile| {
-            (
-                percentile.percent.to_string(),
-                json!(rounded_us(percentile.sample_us)),
-            )
+            (percentile.percent.to_string(), json!(rounded_us(percentile.sample_us)))
         });
         entries.collect()
     };
     size_cells.sort_by_key(|cell| cell.bytes);
     let mut width_cells: Vec<&CellPercentiles> = measured.by_width.iter().collect();
     width_cells.sort_by_key(|cell| cell.keys);
-    let single: Vec<Value> = size_cells
-        .iter()
-        .filter_map(|cell| table_row(cell.bytes, cell))
-        .collect();
-    let batch: Vec<Value> = width_cells
-        .iter()
-        .filter_map(|cell| table_row(cell.keys, cell))
-        .collect();
+    let single: Vec<Value> =
+        size_cells.iter().filter_map(|cell| table_row(cell.bytes, cell)).collect();
+    let batch: Vec<Value> =
+        width_cells.iter().filter_map(|cell| table_row(cell.keys, cell)).collect();
     let percentiles: Map<String, Value> = size_cells
         .iter()
         .filter_map(|cell| Some((cell.bytes?.to_string(), Value::Object(by_percent(cell)))))
@@ -75,14 +66,7 @@ mod tests {
             (Cell::Keys(100), 90),
         ] {
             let latencies_ns = (0..1000).map(|ns| us * 1000 + ns).collect();
-            measured.add(
-                cell,
-                &CallBlock {
-                    latencies_ns,
-                    wrong_values: 0,
-                },
-                Duration::ZERO,
-            );
+            measured.add(cell, &CallBlock { latencies_ns, wrong_values: 0 }, Duration::ZERO);
         }
         measured.finish()
     }

@@ -51,12 +51,7 @@ fn serialize_by_percent<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(percentiles.len()))?;
-    for Percentile {
-        percent,
-        estimate_us,
-        ..
-    } in percentiles
-    {
+    for Percentile { percent, estimate_us, .. } in percentiles {
         let json = match (estimate_us.value, estimate_us.high) {
             (Some(value), Some(high)) => {
                 serde_json::json!({ "us": value, "low": estimate_us.low, "high": high })
@@ -137,10 +132,8 @@ struct RelativeCall {
 
 impl ProfileMeasurement {
     pub(super) fn new(settings: &Settings) -> Self {
-        let calls_by_cell = settings
-            .cells()
-            .into_iter()
-            .map(|cell| (cell, ThinnedSamples::new(SAMPLES_MAX)));
+        let calls_by_cell =
+            settings.cells().into_iter().map(|cell| (cell, ThinnedSamples::new(SAMPLES_MAX)));
         Self {
             by_size: Vec::new(),
             by_width: Vec::new(),
@@ -156,15 +149,10 @@ impl ProfileMeasurement {
 
     pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
         self.wrong_values += block.wrong_values;
-        let first_position: u64 = self
-            .calls_by_cell
-            .iter()
-            .map(|(_, calls)| calls.elements_seen())
-            .sum();
-        let Some((_, calls)) = self
-            .calls_by_cell
-            .iter_mut()
-            .find(|(cell_of_calls, _)| *cell_of_calls == cell)
+        let first_position: u64 =
+            self.calls_by_cell.iter().map(|(_, calls)| calls.elements_seen()).sum();
+        let Some((_, calls)) =
+            self.calls_by_cell.iter_mut().find(|(cell_of_calls, _)| *cell_of_calls == cell)
         else {
             return;
         };
@@ -184,13 +172,8 @@ impl ProfileMeasurement {
             if calls.elements().is_empty() {
                 continue;
             }
-            let distribution = Percentiles::new(
-                calls
-                    .elements()
-                    .iter()
-                    .map(|call| call.latency_us)
-                    .collect(),
-            );
+            let distribution =
+                Percentiles::new(calls.elements().iter().map(|call| call.latency_us).collect());
             let median_us = distribution.value(50.0).max(1e-3);
             relative_calls.extend(calls.elements().iter().map(|call| RelativeCall {
                 at_s: call.at_s,
@@ -206,11 +189,7 @@ impl ProfileMeasurement {
                 Cell::Bytes(bytes) => (Some(bytes), None),
                 Cell::Keys(keys) => (None, Some(keys)),
             };
-            let cell_rows = if bytes.is_some() {
-                &mut self.by_size
-            } else {
-                &mut self.by_width
-            };
+            let cell_rows = if bytes.is_some() { &mut self.by_size } else { &mut self.by_width };
             cell_rows.push(CellPercentiles {
                 bytes,
                 keys,
@@ -219,10 +198,8 @@ impl ProfileMeasurement {
             });
         }
         relative_calls.sort_by_key(|call| call.position);
-        let relative_latencies: Vec<f64> = relative_calls
-            .iter()
-            .map(|call| call.relative_latency)
-            .collect();
+        let relative_latencies: Vec<f64> =
+            relative_calls.iter().map(|call| call.relative_latency).collect();
         self.steadiness = find_steadiness(&relative_latencies);
         self.shorter_runs = compute_shorter_runs(&relative_latencies);
         self.series = group_calls_by_second(&relative_calls);
@@ -232,9 +209,8 @@ impl ProfileMeasurement {
 }
 
 fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
-    let shorter_counts = SHORTER_RUN_CALLS
-        .into_iter()
-        .filter(|&call_count| call_count < relative_latencies.len());
+    let shorter_counts =
+        SHORTER_RUN_CALLS.into_iter().filter(|&call_count| call_count < relative_latencies.len());
     shorter_counts
         .chain([relative_latencies.len()])
         .map(|call_count| {
@@ -254,10 +230,7 @@ fn group_calls_by_second(relative_calls: &[RelativeCall]) -> Vec<Second> {
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|calls_of_second| {
             let distribution = Percentiles::new(
-                calls_of_second
-                    .iter()
-                    .map(|call| call.relative_latency)
-                    .collect(),
+                calls_of_second.iter().map(|call| call.relative_latency).collect(),
             );
             Second {
                 at_s: calls_of_second.first().map_or(0, |call| call.at_s),

@@ -113,9 +113,7 @@ pub struct Settings {
 impl Settings {
     fn cells(&self) -> Vec<Cell> {
         let sizes = self.sizes.iter().map(|&bytes| Cell::Bytes(bytes));
-        sizes
-            .chain(self.widths.iter().map(|&keys| Cell::Keys(keys)))
-            .collect()
+        sizes.chain(self.widths.iter().map(|&keys| Cell::Keys(keys))).collect()
     }
 
     /// The size at which a get is split and the development of the run is shown: the one nearest to 1,000 bytes.
@@ -170,18 +168,10 @@ pub fn run(
     mut progress: impl FnMut(f64),
 ) -> Result<Profile, (Box<Profile>, CallError)> {
     let started = Instant::now();
-    let mut results: Vec<ProfileMeasurement> = callers
-        .iter()
-        .map(|_| ProfileMeasurement::new(settings))
-        .collect();
+    let mut results: Vec<ProfileMeasurement> =
+        callers.iter().map(|_| ProfileMeasurement::new(settings)).collect();
     let mut log_ratios = Vec::new();
-    let outcome = measure(
-        settings,
-        callers,
-        &mut results,
-        &mut log_ratios,
-        &mut progress,
-    );
+    let outcome = measure(settings, callers, &mut results, &mut log_ratios, &mut progress);
     let profile = Profile {
         ratios: (callers.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
             p50: RatioInterval::of(log_ratios.iter().map(|ratios: &LogRatios| ratios.p50.exp())),
@@ -242,18 +232,15 @@ fn measure(
             (results, &started),
         )?);
     }
-    if let Some(bytes) = settings
-        .typical_bytes()
-        .filter(|&bytes| stored_cells.contains(&Cell::Bytes(bytes)))
+    if let Some(bytes) =
+        settings.typical_bytes().filter(|&bytes| stored_cells.contains(&Cell::Bytes(bytes)))
     {
         for (caller, result) in callers.iter_mut().zip(results) {
             result.get_times = Some(caller.measure_parts(bytes, settings.calls.min(2000))?);
         }
     }
     for caller in callers {
-        stored_cells
-            .iter()
-            .try_for_each(|&cell| caller.clear(cell))?;
+        stored_cells.iter().try_for_each(|&cell| caller.clear(cell))?;
     }
     Ok(())
 }

@@ -62,10 +62,7 @@ impl<W: Write + Send> Recorder<W> {
     ///
     /// The last lines are still held back; [`Recorder::finish`] counts them.
     pub fn recorded_counts(&self) -> RecordedCounts {
-        RecordedCounts {
-            skipped_lines: self.accesses.skipped_lines,
-            ..self.recorded_counts
-        }
+        RecordedCounts { skipped_lines: self.accesses.skipped_lines, ..self.recorded_counts }
     }
 
     /// Takes one line of the watch.
@@ -98,11 +95,7 @@ impl<W: Write + Send> Recorder<W> {
             Some(salt) => salted_hash(salt, &access.key),
             None => hash_key(&access.key),
         };
-        if self
-            .options
-            .sample
-            .is_some_and(|share| !is_in_sample(key_number, share))
-        {
+        if self.options.sample.is_some_and(|share| !is_in_sample(key_number, share)) {
             return Ok(());
         }
         if access.op == Op::Get {
@@ -227,12 +220,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     fn record_lines(options: Options) -> (String, RecordedCounts) {
         let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
         let mut recorder = Recorder::new(writer, options);
-        let ended = record(
-            LINES.as_bytes(),
-            &mut recorder,
-            Duration::from_mins(1),
-            || false,
-        );
+        let ended = record(LINES.as_bytes(), &mut recorder, Duration::from_mins(1), || false);
         assert!(matches!(ended, Err(RecordError::Watch(_))));
         let (bytes, recorded_counts) = recorder.finish().unwrap();
         (String::from_utf8(bytes).unwrap(), recorded_counts)
@@ -248,11 +236,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
                 "time,key,size,op,ttl\n5.000010,{number_of_a},,get,\n5.000021,{number_of_a},5,set,7\n5.000030,17,5,get,\n"
             )
         );
-        let expected = RecordedCounts {
-            gets: 2,
-            writes: 1,
-            skipped_lines: 4,
-        };
+        let expected = RecordedCounts { gets: 2, writes: 1, skipped_lines: 4 };
         assert_eq!(counts, expected);
     }
 
@@ -291,10 +275,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     #[test]
     fn salted_keys_differ_by_salt_and_stay_together() {
         let keys = |salt: &str| -> Vec<String> {
-            let (text, _) = record_lines(Options {
-                salt: Some(salt.to_owned()),
-                sample: None,
-            });
+            let (text, _) = record_lines(Options { salt: Some(salt.to_owned()), sample: None });
             let cells = text.lines().skip(1).map(|line| line.split(',').nth(1));
             cells.map(|cell| cell.unwrap().to_owned()).collect()
         };
@@ -312,13 +293,8 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     #[test]
     fn a_sample_has_its_share_of_the_keys() {
         for share in [0.1, 0.5, 1.0] {
-            let kept_count = (0..100_000_u64)
-                .filter(|&key| is_in_sample(key, share))
-                .count();
-            assert!(
-                (kept_count as f64 / 100_000.0 - share).abs() < 0.01,
-                "{kept_count}"
-            );
+            let kept_count = (0..100_000_u64).filter(|&key| is_in_sample(key, share)).count();
+            assert!((kept_count as f64 / 100_000.0 - share).abs() < 0.01, "{kept_count}");
         }
     }
 }

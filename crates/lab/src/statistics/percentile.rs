@@ -59,8 +59,7 @@ impl Percentiles {
     /// The percentile `percent` (above 0, below 100) of the samples; 0 if there are none.
     pub fn value(&self, percent: f64) -> f64 {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as usize;
-        self.value_at_rank(rank.min(self.count()))
-            .unwrap_or_default()
+        self.value_at_rank(rank.min(self.count())).unwrap_or_default()
     }
 
     /// The percentile `percent` (above 0, below 100) with its interval.
@@ -73,10 +72,7 @@ impl Percentiles {
             let half_width =
                 NORMAL_QUANTILE * (inflation * share * (1.0 - share) / sample_count).sqrt();
             let lower_rank = ((share - half_width) * sample_count).floor().max(0.0) as usize;
-            (
-                lower_rank,
-                ((share + half_width) * sample_count).ceil() as usize + 1,
-            )
+            (lower_rank, ((share + half_width) * sample_count).ceil() as usize + 1)
         } else {
             find_binomial_ranks(count, share)
         };
@@ -101,37 +97,21 @@ impl Percentiles {
             if block_length < BLOCK_SAMPLES_MIN {
                 return 1.0;
             }
-            let shares = self
-                .in_order
-                .chunks_exact(block_length)
-                .take(block_count)
-                .map(|block| {
-                    block.iter().filter(|&&sample| sample <= value).count() as f64
-                        / block_length as f64
-                });
+            let shares = self.in_order.chunks_exact(block_length).take(block_count).map(|block| {
+                block.iter().filter(|&&sample| sample <= value).count() as f64 / block_length as f64
+            });
             let inflation =
                 compute_variance(shares) * block_length as f64 / (share * (1.0 - share));
-            if inflation > ratio_min {
-                inflation * VARIANCE_MARGIN
-            } else {
-                1.0
-            }
+            if inflation > ratio_min { inflation * VARIANCE_MARGIN } else { 1.0 }
         };
-        BLOCKS
-            .map(inflation_of_blocks)
-            .into_iter()
-            .fold(1.0, f64::max)
+        BLOCKS.map(inflation_of_blocks).into_iter().fold(1.0, f64::max)
     }
 }
 
 fn compute_variance(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    values
-        .iter()
-        .map(|value| (value - mean).powi(2))
-        .sum::<f64>()
-        / (values.len() as f64 - 1.0)
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }
 
 /// Ranks, counted from 1, of the two samples that bound the percentile `share` of `count` independent samples with a
@@ -198,21 +178,13 @@ mod tests {
 
     #[test]
     fn intervals_of_independent_samples_cover_the_truth_in_93_to_98_5_percent() {
-        for (percent, count) in [
-            (50.0, 1000),
-            (50.0, 10_000),
-            (95.0, 2000),
-            (99.0, 5000),
-            (99.9, 10_000),
-        ] {
+        for (percent, count) in
+            [(50.0, 1000), (50.0, 10_000), (95.0, 2000), (99.0, 5000), (99.9, 10_000)]
+        {
             let truth = find_normal_quantile(percent / 100.0).exp();
-            let covered_runs = count_covered(1000, percent, truth, |seed| {
-                draw_independent_samples(count, seed)
-            });
-            assert!(
-                (930..=985).contains(&covered_runs),
-                "p{percent} of {count}: {covered_runs}"
-            );
+            let covered_runs =
+                count_covered(1000, percent, truth, |seed| draw_independent_samples(count, seed));
+            assert!((930..=985).contains(&covered_runs), "p{percent} of {count}: {covered_runs}");
         }
     }
 
@@ -232,10 +204,7 @@ mod tests {
     fn too_few_samples_give_no_upper_bound() {
         let estimate_p99_9 =
             |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
-        assert_eq!(
-            (estimate_p99_9(3687).value, estimate_p99_9(3687).high),
-            (None, None)
-        );
+        assert_eq!((estimate_p99_9(3687).value, estimate_p99_9(3687).high), (None, None));
         assert!(estimate_p99_9(3688).high.is_some());
         let empty_estimate = Percentiles::new(Vec::new()).estimate(50.0);
         assert_eq!((empty_estimate.value, empty_estimate.low), (None, 0.0));
@@ -252,10 +221,7 @@ mod tests {
     fn values_are_order_statistics() {
         let percentiles = Percentiles::new((1..=100).rev().map(f64::from).collect());
         for (percent, value) in [(1.0, 1.0), (50.0, 50.0), (99.0, 99.0), (99.9, 100.0)] {
-            assert!(
-                (percentiles.value(percent) - value).abs() < 1e-9,
-                "p{percent}"
-            );
+            assert!((percentiles.value(percent) - value).abs() < 1e-9, "p{percent}");
         }
     }
 }

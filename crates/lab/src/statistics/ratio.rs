@@ -33,17 +33,13 @@ impl RatioInterval {
             2 | 3 => 2,
             _ => 4,
         };
-        let mean_ratios = round_ratios
-            .chunks_exact(rounds_per_mean)
-            .filter_map(compute_mean_ratio);
+        let mean_ratios = round_ratios.chunks_exact(rounds_per_mean).filter_map(compute_mean_ratio);
         let percentiles = Percentiles::new(mean_ratios.collect());
         let median_estimate = percentiles.estimate(50.0);
         Self {
             value: percentiles.value(50.0),
             low: median_estimate.low.max(percentiles.value(0.1)),
-            high: median_estimate
-                .high
-                .unwrap_or_else(|| percentiles.value(99.999)),
+            high: median_estimate.high.unwrap_or_else(|| percentiles.value(99.999)),
         }
     }
 }
@@ -51,9 +47,7 @@ impl RatioInterval {
 /// The geometric mean of rounds in succession; of two rounds in both orders, both count or neither.
 fn compute_mean_ratio(round_ratios: &[f64]) -> Option<f64> {
     let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
-    let pairs = round_ratios
-        .chunks(2)
-        .filter(|pair| pair.iter().all(is_ratio));
+    let pairs = round_ratios.chunks(2).filter(|pair| pair.iter().all(is_ratio));
     let ratios: Vec<f64> = pairs.flatten().copied().collect();
     let product: f64 = ratios.iter().product();
     (!ratios.is_empty()).then(|| product.powf(1.0 / ratios.len() as f64))
@@ -67,9 +61,8 @@ mod tests {
     #[test]
     fn the_interval_of_equal_targets_contains_one_in_90_of_100_runs() {
         let contains_one = |seed: &u64| {
-            let round_ratios = draw_independent_samples(40, *seed)
-                .into_iter()
-                .map(|sample| sample.powf(0.1));
+            let round_ratios =
+                draw_independent_samples(40, *seed).into_iter().map(|sample| sample.powf(0.1));
             let interval = RatioInterval::of(round_ratios);
             interval.low <= 1.0 && interval.high >= 1.0
         };

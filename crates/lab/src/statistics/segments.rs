@@ -28,10 +28,7 @@ pub(super) fn find_segment_ends(series: &[f64]) -> Vec<usize> {
     let mut starts = vec![0];
     for until in SEGMENT_LENGTH_MIN..=length {
         let total_cost = |from: usize| least_costs[from] + cost(from, until);
-        let candidates = starts
-            .iter()
-            .copied()
-            .filter(|from| until - from >= SEGMENT_LENGTH_MIN);
+        let candidates = starts.iter().copied().filter(|from| until - from >= SEGMENT_LENGTH_MIN);
         let Some(from) = candidates.min_by(|&a, &b| total_cost(a).total_cmp(&total_cost(b))) else {
             continue;
         };
@@ -64,10 +61,7 @@ fn compute_running_sums(series: &[f64], transform: impl Fn(f64) -> f64) -> Vec<f
 
 /// Variance of the noise: from the median of the differences of neighbours, as if they were normal.
 fn estimate_noise_variance(series: &[f64]) -> f64 {
-    let mut steps: Vec<f64> = series
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]).abs())
-        .collect();
+    let mut steps: Vec<f64> = series.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     steps.sort_by(f64::total_cmp);
     let median = steps.get(steps.len() / 2).copied().unwrap_or_default();
     // 0.6745 is the median of the absolute value of a standard normal; a difference has twice the variance.
@@ -81,10 +75,8 @@ mod tests {
 
     #[test]
     fn a_level_that_changes_is_cut_where_it_changes() {
-        let noise: Vec<f64> = draw_independent_samples(200, 3)
-            .iter()
-            .map(|sample| sample.ln() * 0.1)
-            .collect();
+        let noise: Vec<f64> =
+            draw_independent_samples(200, 3).iter().map(|sample| sample.ln() * 0.1).collect();
         assert_eq!(find_segment_ends(&noise), [200]);
         let with_steps: Vec<f64> = noise
             .iter()

@@ -63,10 +63,7 @@ impl Steadiness {
             (part as f64 / medians.len().max(1) as f64 * latencies.len() as f64) as u64 * stride
         };
         let (kind, part) = classify(&segments, &medians);
-        Self {
-            kind,
-            after_operations: part.map(first_operation_of),
-        }
+        Self { kind, after_operations: part.map(first_operation_of) }
     }
 }
 
@@ -80,13 +77,9 @@ fn classify(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<us
         .min_by(|(_, a), (_, b)| a.level.total_cmp(&b.level))
         .map_or(0, |(index, _)| index);
     let (segments_to_lowest, segments_after_lowest) = segments.split_at(lowest_index + 1);
-    let is_falling = segments_to_lowest
-        .windows(2)
-        .all(|pair| pair[1].level < pair[0].level);
+    let is_falling = segments_to_lowest.windows(2).all(|pair| pair[1].level < pair[0].level);
     let from_lowest = segments.get(lowest_index..).unwrap_or_default();
-    let is_rising = from_lowest
-        .windows(2)
-        .all(|pair| pair[1].level > pair[0].level);
+    let is_rising = from_lowest.windows(2).all(|pair| pair[1].level > pair[0].level);
     if !is_falling || !is_rising || first.level.is_nan() {
         return (SteadinessKind::None, None);
     }
@@ -116,10 +109,7 @@ fn compute_median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-    f64::midpoint(
-        value_at(sorted.len().saturating_sub(1) / 2),
-        value_at(sorted.len() / 2),
-    )
+    f64::midpoint(value_at(sorted.len().saturating_sub(1) / 2), value_at(sorted.len() / 2))
 }
 
 /// The segments of different level, without one short disturbance.
@@ -166,10 +156,7 @@ fn find_warm_up_end(medians: &[f64]) -> usize {
     let squared_error_after = |warm_up_end: usize| {
         let steady_medians = medians.get(warm_up_end..).unwrap_or_default();
         let mean = steady_medians.iter().sum::<f64>() / steady_medians.len() as f64;
-        steady_medians
-            .iter()
-            .map(|value| (value - mean).powi(2))
-            .sum::<f64>()
+        steady_medians.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
             / (steady_medians.len() as f64).powi(2)
     };
     (0..medians.len().saturating_sub(PART_SAMPLES_MIN))
@@ -201,9 +188,7 @@ mod tests {
     #[test]
     fn the_end_of_a_sudden_warm_up_is_found_within_a_twentieth_of_the_run() {
         let is_near = |seed: &u64| {
-            let noise_samples = draw_independent_samples(10_000, *seed)
-                .into_iter()
-                .enumerate();
+            let noise_samples = draw_independent_samples(10_000, *seed).into_iter().enumerate();
             let series: Vec<f64> = noise_samples
                 .map(|(index, noise)| if index < 2_000 { 2.0 * noise } else { noise })
                 .collect();
@@ -216,25 +201,17 @@ mod tests {
 
     #[test]
     fn operations_are_scaled_by_the_stride() {
-        let series: Vec<f64> = (0..10_000)
-            .map(|index| if index < 2_000 { 300.0 } else { 100.0 })
-            .collect();
+        let series: Vec<f64> =
+            (0..10_000).map(|index| if index < 2_000 { 300.0 } else { 100.0 }).collect();
         let change_after = |stride| Steadiness::of(&series, stride).after_operations;
-        assert_eq!(
-            (change_after(1), change_after(16)),
-            (Some(2_000), Some(32_000))
-        );
+        assert_eq!((change_after(1), change_after(16)), (Some(2_000), Some(32_000)));
     }
 
     #[test]
     fn one_short_pause_leaves_a_run_flat() {
         let series: Vec<f64> = (0..10_000)
             .map(|index| {
-                if (5_000..5_300).contains(&index) {
-                    9_000.0
-                } else {
-                    100.0 + f64::from(index % 7)
-                }
+                if (5_000..5_300).contains(&index) { 9_000.0 } else { 100.0 + f64::from(index % 7) }
             })
             .collect();
         assert_eq!(Steadiness::of(&series, 1).kind, SteadinessKind::Flat);

@@ -65,11 +65,8 @@ pub(super) fn draw_run_latencies(development: Development, seed: u64) -> Vec<f64
     let mut rng = Rng::new(seed ^ 0x5e71);
     let count = [2_000, 10_000, 50_000][rng.below(3) as usize];
     let mut uniform = |low: f64, high: f64| low + (high - low) * rng.next_fraction();
-    let (noise, base_latency, is_step) = (
-        uniform(0.1, 0.5),
-        uniform(20.0, 500.0),
-        uniform(0.0, 1.0) < 0.5,
-    );
+    let (noise, base_latency, is_step) =
+        (uniform(0.1, 0.5), uniform(20.0, 500.0), uniform(0.0, 1.0) < 0.5);
     // Where the level changes, as a share of the run, or for `Unsteady` how many times; and by which factor.
     let (change_position, change_count, factor) = match development {
         Development::Flat => (1.0, 0.0, 1.0),

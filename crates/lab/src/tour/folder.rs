@@ -49,9 +49,7 @@ impl Folder {
                 };
                 if metadata.is_dir() {
                     let is_wanted = entry_path.file_name().is_none_or(|folder_name| {
-                        excluded_names
-                            .iter()
-                            .all(|excluded_name| folder_name != *excluded_name)
+                        excluded_names.iter().all(|excluded_name| folder_name != *excluded_name)
                     });
                     unvisited_folders.extend(is_wanted.then_some(entry_path));
                 } else if metadata.is_file() {
@@ -70,14 +68,10 @@ impl Folder {
 
     /// Adds one file and returns its bytes, or counts it as skipped.
     fn add_file(&mut self, path: &Path, file_bytes: u64) -> u64 {
-        let name = path
-            .strip_prefix(&self.path)
-            .ok()
-            .and_then(Path::to_str)
-            .filter(|name| is_key(name));
-        let content = name
-            .filter(|_| file_bytes <= FILE_BYTES_MAX)
-            .and_then(|_| std::fs::read(path).ok());
+        let name =
+            path.strip_prefix(&self.path).ok().and_then(Path::to_str).filter(|name| is_key(name));
+        let content =
+            name.filter(|_| file_bytes <= FILE_BYTES_MAX).and_then(|_| std::fs::read(path).ok());
         let (Some(name), Some(content)) = (name, content) else {
             self.skipped_files += 1;
             return 0;
@@ -99,10 +93,7 @@ impl Folder {
 
     /// Bytes of all names and contents.
     pub fn user_bytes(&self) -> u64 {
-        self.files
-            .iter()
-            .map(|(name, content)| (name.len() + content.len()) as u64)
-            .sum()
+        self.files.iter().map(|(name, content)| (name.len() + content.len()) as u64).sum()
     }
 }
 
@@ -132,9 +123,6 @@ mod tests {
         std::fs::write(path.join("sub/a"), b"").unwrap();
         let folder = Folder::read(&path, &["not"]).unwrap();
         std::fs::remove_dir_all(&path).unwrap();
-        assert_eq!(
-            (folder.items(), folder.user_bytes(), folder.skipped_files),
-            (2, 3 + 5, 1)
-        );
+        assert_eq!((folder.items(), folder.user_bytes(), folder.skipped_files), (2, 3 + 5, 1));
     }
 }

@@ -134,11 +134,7 @@ pub fn run_stage(
     progress: &Arc<AtomicU64>,
 ) -> Result<StageFigures, Error> {
     let plan = LoadPlan {
-        connections: if stage == Stage::Store {
-            1
-        } else {
-            CONNECTIONS
-        },
+        connections: if stage == Stage::Store { 1 } else { CONNECTIONS },
         depth: stage.depth(),
         check: ValueCheck::Full,
         stop: Arc::clone(stop),
@@ -153,22 +149,14 @@ pub fn run_stage(
 /// How many keys a stage requests.
 pub fn count_requested_keys(folder: &Folder, stage: Stage) -> usize {
     let items = folder.items();
-    if stage == Stage::Store {
-        items
-    } else {
-        items * KEYS_READ_MIN.div_ceil(items.max(1))
-    }
+    if stage == Stage::Store { items } else { items * KEYS_READ_MIN.div_ceil(items.max(1)) }
 }
 
 fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
     let tally = &report.tally;
     let succeeded = tally.hits + tally.stored;
     let server_us = report.server_cpu.cpu_s() * 1e6;
-    let socket_bytes = if stage == Stage::Store {
-        tally.sent_bytes
-    } else {
-        tally.received_bytes
-    };
+    let socket_bytes = if stage == Stage::Store { tally.sent_bytes } else { tally.received_bytes };
     StageFigures {
         stage,
         requests: tally.requests,
@@ -203,14 +191,7 @@ struct StageWorkload {
 impl StageWorkload {
     fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
         let keys_left = count_requested_keys(&folder, stage);
-        Self {
-            folder,
-            stage,
-            next_file_index: 0,
-            keys_left,
-            scratch_ids: Vec::new(),
-            progress,
-        }
+        Self { folder, stage, next_file_index: 0, keys_left, scratch_ids: Vec::new(), progress }
     }
 
     fn file(&self, id: u64) -> Option<&(String, Vec<u8>)> {

@@ -41,12 +41,7 @@ pub(super) struct Copier<'a> {
 impl<'a> Copier<'a> {
     /// A copier of the items of `item_list`.
     pub(super) fn new(item_list: &'a ItemList, mode: StoreMode) -> Self {
-        Self {
-            item_list,
-            mode,
-            requests: Vec::new(),
-            values: Vec::new(),
-        }
+        Self { item_list, mode, requests: Vec::new(), values: Vec::new() }
     }
 
     /// Copies a batch from `source` to `target`, whose clock shows `target_time_s`, and counts what happened.
@@ -74,13 +69,8 @@ impl<'a> Copier<'a> {
         source: &mut CopyEndpoint,
         report: &mut Report,
     ) -> Result<Vec<ReadItem>, WarmError> {
-        let fields = GetFields {
-            value: true,
-            cas: true,
-            ttl: true,
-            no_bump: true,
-            ..GetFields::default()
-        };
+        let fields =
+            GetFields { value: true, cas: true, ttl: true, no_bump: true, ..GetFields::default() };
         self.send_gets(items.iter().enumerate(), fields, source)?;
         self.values.clear();
         let (mut read_items, mut won_leases, mut reply_count) = (Vec::new(), Vec::new(), 0);
@@ -147,10 +137,9 @@ impl<'a> Copier<'a> {
         report: &mut Report,
     ) -> Result<(), WarmError> {
         for read_item in &*read_items {
-            let (Some(item), Some(value)) = (
-                items.get(read_item.position),
-                self.values.get(read_item.value_range.clone()),
-            ) else {
+            let (Some(item), Some(value)) =
+                (items.get(read_item.position), self.values.get(read_item.value_range.clone()))
+            else {
                 continue;
             };
             let parameters = TextStoreParameters {
@@ -161,17 +150,8 @@ impl<'a> Copier<'a> {
             };
             self.requests.clear();
             let key = self.item_list.key(item);
-            let common_fields = CommonFields {
-                opaque: read_item.position as u32,
-                quiet: false,
-            };
-            request::set(
-                &mut self.requests,
-                self.mode,
-                key,
-                &parameters,
-                common_fields,
-            );
+            let common_fields = CommonFields { opaque: read_item.position as u32, quiet: false };
+            request::set(&mut self.requests, self.mode, key, &parameters, common_fields);
             target.write(&self.requests)?;
             target.write(value)?;
             target.write(b"\r\n")?;
@@ -215,15 +195,9 @@ impl<'a> Copier<'a> {
         (source, target): (&mut CopyEndpoint, &mut CopyEndpoint),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored_items: Vec<&ReadItem> = read_items
-            .iter()
-            .filter(|read_item| read_item.was_accepted)
-            .collect();
-        let fields = GetFields {
-            cas: true,
-            no_bump: true,
-            ..GetFields::default()
-        };
+        let stored_items: Vec<&ReadItem> =
+            read_items.iter().filter(|read_item| read_item.was_accepted).collect();
+        let fields = GetFields { cas: true, no_bump: true, ..GetFields::default() };
         let positions = stored_items.iter().map(|read_item| read_item.position);
         let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
         self.send_gets(listed_items, fields, source)?;
@@ -254,11 +228,7 @@ impl<'a> Copier<'a> {
         for read_item in &changed_items {
             if let Some(listed_item) = items.get(read_item.position) {
                 let key = self.item_list.key(listed_item);
-                request::delete(
-                    &mut self.requests,
-                    key,
-                    new_quiet_fields(read_item.position),
-                );
+                request::delete(&mut self.requests, key, new_quiet_fields(read_item.position));
             }
             report.copied_bytes -= read_item.value_range.len() as u64;
         }
@@ -303,10 +273,7 @@ impl<'a> Copier<'a> {
 }
 
 fn new_quiet_fields(position: usize) -> CommonFields {
-    CommonFields {
-        opaque: position as u32,
-        quiet: true,
-    }
+    CommonFields { opaque: position as u32, quiet: true }
 }
 
 fn new_read_item(reply: &Reply, ttl_s: i64, value_range: Range<usize>) -> ReadItem {

@@ -43,10 +43,7 @@ impl Connection {
     /// Sends what was written.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let stream = self.reader.get_mut();
-        stream
-            .write_all(&self.output)
-            .and_then(|()| stream.flush())
-            .map_err(with_reason)?;
+        stream.write_all(&self.output).and_then(|()| stream.flush()).map_err(with_reason)?;
         self.output.clear();
         Ok(())
     }
@@ -55,9 +52,7 @@ impl Connection {
     pub(super) fn read_line(&mut self) -> io::Result<&[u8]> {
         self.line.clear();
         let mut bounded_reader = (&mut self.reader).take(REPLY_LINE_BYTES_MAX as u64);
-        bounded_reader
-            .read_until(b'\n', &mut self.line)
-            .map_err(with_reason)?;
+        bounded_reader.read_until(b'\n', &mut self.line).map_err(with_reason)?;
         let Some(line) = self.line.strip_suffix(b"\n") else {
             return Err(if self.line.len() >= REPLY_LINE_BYTES_MAX {
                 io::Error::new(io::ErrorKind::InvalidData, "a reply line is too long")

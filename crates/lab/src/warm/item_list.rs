@@ -68,9 +68,7 @@ impl ItemList {
             return Err(InvalidLine);
         };
         let key_start = self.keys.len();
-        let is_base64 = !key
-            .iter()
-            .all(|byte| (0x21..0x7f).contains(byte) || *byte >= 0x80);
+        let is_base64 = !key.iter().all(|byte| (0x21..0x7f).contains(byte) || *byte >= 0x80);
         if is_base64 {
             base64::encode(&key, &mut self.keys);
         } else {
@@ -113,10 +111,7 @@ impl ItemList {
     /// The key of an item, as it is sent.
     pub(super) fn key(&self, item: &ListedItem) -> WireKey<'_> {
         let range = item.key_start..item.key_start + usize::from(item.key_bytes);
-        WireKey {
-            bytes: self.keys.get(range).unwrap_or_default(),
-            is_base64: item.is_base64,
-        }
+        WireKey { bytes: self.keys.get(range).unwrap_or_default(), is_base64: item.is_base64 }
     }
 
     /// The batch that begins with the item at `start`, of at most `items_max` items; empty behind the last.
@@ -150,11 +145,7 @@ mod tests {
 
     fn list_keys(item_list: &ItemList) -> Vec<String> {
         let key_text = |item| String::from_utf8(item_list.key(item).bytes.to_vec()).unwrap();
-        item_list
-            .items(0..item_list.len())
-            .iter()
-            .map(key_text)
-            .collect()
+        item_list.items(0..item_list.len()).iter().map(key_text).collect()
     }
 
     #[test]
@@ -185,19 +176,14 @@ mod tests {
     #[test]
     fn a_line_without_access_or_size_is_refused() {
         for line in ["ERROR", "key=a size=1", "key=a la=1", "key=a la=x size=1"] {
-            assert_eq!(
-                ItemList::default().push(line.as_bytes()),
-                Err(InvalidLine),
-                "{line}"
-            );
+            assert_eq!(ItemList::default().push(line.as_bytes()), Err(InvalidLine), "{line}");
         }
     }
 
     #[test]
     fn a_batch_ends_at_its_items_its_bytes_or_its_keys() {
-        let small_lines: Vec<String> = (0..600)
-            .map(|number| format!("key=k{number} la=1 size=70"))
-            .collect();
+        let small_lines: Vec<String> =
+            (0..600).map(|number| format!("key=k{number} la=1 size=70")).collect();
         let small_items = parse_items(&small_lines.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(small_items.batch(0, 10_000), 0..256);
         assert_eq!(small_items.batch(256, 100), 256..356);
@@ -210,15 +196,10 @@ mod tests {
         ]);
         assert_eq!(large_items.batch(0, 100), 0..1);
         assert_eq!(large_items.batch(1, 100), 1..2);
-        let lines_with_long_keys: Vec<String> = (0..100)
-            .map(|number| format!("key={number:0>250} la=1 size=300"))
-            .collect();
-        let items_with_long_keys = parse_items(
-            &lines_with_long_keys
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>(),
-        );
+        let lines_with_long_keys: Vec<String> =
+            (0..100).map(|number| format!("key={number:0>250} la=1 size=300")).collect();
+        let items_with_long_keys =
+            parse_items(&lines_with_long_keys.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(items_with_long_keys.batch(0, 100), 0..65);
     }
 }

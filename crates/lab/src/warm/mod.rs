@@ -64,11 +64,7 @@ pub fn warm(
         report.end = End::Stopped;
         return Ok(());
     };
-    let mode = if options.overwrites {
-        StoreMode::Set
-    } else {
-        StoreMode::Add
-    };
+    let mode = if options.overwrites { StoreMode::Set } else { StoreMode::Add };
     let mut copier = Copier::new(&item_list, mode);
     let started = Instant::now();
     let (mut batch_start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());

@@ -35,10 +35,7 @@ mod tests {
 
     #[test]
     fn the_slower_of_items_and_bytes_decides() {
-        let rate = Rate {
-            items_per_s: 1000,
-            bytes_per_s: 1 << 20,
-        };
+        let rate = Rate { items_per_s: 1000, bytes_per_s: 1 << 20 };
         assert_eq!(rate.due_after(500, 0), Duration::from_millis(500));
         assert_eq!(rate.due_after(500, 2 << 20), Duration::from_secs(2));
         assert_eq!(rate.batch_items(), 20);
@@ -46,10 +43,7 @@ mod tests {
 
     #[test]
     fn a_slow_rate_still_copies_one_item_at_a_time() {
-        let rate = Rate {
-            items_per_s: 1,
-            bytes_per_s: 1,
-        };
+        let rate = Rate { items_per_s: 1, bytes_per_s: 1 };
         assert_eq!(rate.batch_items(), 1);
         assert_eq!(rate.due_after(3, 0), Duration::from_secs(3));
     }

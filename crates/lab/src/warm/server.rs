@@ -52,10 +52,8 @@ impl CopyEndpoint {
     pub(super) fn open(access: &Access) -> Result<Self, WarmError> {
         let name = access.endpoint.to_string();
         let open_result = Connection::open(access);
-        let connection = open_result.map_err(|reason| WarmError::Connection {
-            server: name.clone(),
-            reason,
-        })?;
+        let connection =
+            open_result.map_err(|reason| WarmError::Connection { server: name.clone(), reason })?;
         let mut server = Self { name, connection };
         // Of a server that wants a login, the longer line gets a reply; at one as short as `mn` it closes.
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
@@ -86,21 +84,13 @@ impl CopyEndpoint {
     ) -> Result<BatchReply, WarmError> {
         let name = &self.name;
         let line = self.connection.read_line();
-        let line = line.map_err(|reason| WarmError::Connection {
-            server: name.clone(),
-            reason,
-        })?;
+        let line = line.map_err(|reason| WarmError::Connection { server: name.clone(), reason })?;
         match parse(line) {
-            Ok(Line::Reply {
-                code: MetaCode::Noop,
-                ..
-            }) => Ok(BatchReply::End),
+            Ok(Line::Reply { code: MetaCode::Noop, .. }) => Ok(BatchReply::End),
             Ok(Line::Error(_)) => Ok(BatchReply::Refused(truncate_for_message(line))),
-            Ok(Line::Reply {
-                code,
-                value_bytes,
-                flags,
-            }) if let Some(reply) = to_reply(code, value_bytes, &flags) => {
+            Ok(Line::Reply { code, value_bytes, flags })
+                if let Some(reply) = to_reply(code, value_bytes, &flags) =>
+            {
                 Ok(BatchReply::Reply(reply))
             }
             _ => Err(WarmError::Unexpected {
@@ -134,10 +124,7 @@ impl CopyEndpoint {
     pub(super) fn read_line(&mut self) -> Result<&[u8], WarmError> {
         let name = &self.name;
         let line = self.connection.read_line();
-        line.map_err(|reason| WarmError::Connection {
-            server: name.clone(),
-            reason,
-        })
+        line.map_err(|reason| WarmError::Connection { server: name.clone(), reason })
     }
 
     /// The numbers of its general statistics.
@@ -164,27 +151,16 @@ impl CopyEndpoint {
 
     /// The error of a reply that does not match its request.
     pub(super) fn unexpected_error(&self, command: &'static str, reply: String) -> WarmError {
-        WarmError::Unexpected {
-            server: self.name.clone(),
-            command,
-            reply,
-        }
+        WarmError::Unexpected { server: self.name.clone(), command, reply }
     }
 
     /// The error of a command that the server does not take.
     pub(super) fn refused_error(&self, command: &'static str, reply: String) -> WarmError {
-        WarmError::Refused {
-            server: self.name.clone(),
-            command,
-            reply,
-        }
+        WarmError::Refused { server: self.name.clone(), command, reply }
     }
 
     fn connection_error(&self, reason: io::Error) -> WarmError {
-        WarmError::Connection {
-            server: self.name.clone(),
-            reason,
-        }
+        WarmError::Connection { server: self.name.clone(), reason }
     }
 }
 
@@ -214,11 +190,7 @@ mod tests {
 
     fn reply_to(line: &[u8]) -> Option<Reply> {
         match parse(line).unwrap() {
-            Line::Reply {
-                code,
-                value_bytes,
-                flags,
-            } => to_reply(code, value_bytes, &flags),
+            Line::Reply { code, value_bytes, flags } => to_reply(code, value_bytes, &flags),
             Line::Error(_) => None,
         }
     }
@@ -226,10 +198,7 @@ mod tests {
     #[test]
     fn a_reply_names_its_command_by_the_opaque() {
         let hit = reply_to(b"VA 3 kfoo f7 c9 t-1 O12").unwrap();
-        assert_eq!(
-            (hit.code, hit.position, hit.value_bytes),
-            (MetaCode::Value, 12, 3)
-        );
+        assert_eq!((hit.code, hit.position, hit.value_bytes), (MetaCode::Value, 12, 3));
         assert_eq!((hit.client_flags, hit.unique, hit.ttl_s), (7, 9, Some(-1)));
         assert!(!hit.is_stale_or_leased);
         assert!(reply_to(b"VA 3 f7").is_none());
@@ -237,11 +206,7 @@ mod tests {
 
     #[test]
     fn items_in_a_lease_are_stale() {
-        for (line, won) in [
-            ("VA 0 O1 W", true),
-            ("VA 0 O1 Z", false),
-            ("VA 0 O1 X Z", false),
-        ] {
+        for (line, won) in [("VA 0 O1 W", true), ("VA 0 O1 Z", false), ("VA 0 O1 X Z", false)] {
             let reply = reply_to(line.as_bytes()).unwrap();
             assert!(reply.is_stale_or_leased, "{line}");
             assert_eq!(reply.has_won, won, "{line}");

@@ -85,10 +85,7 @@ impl Event {
                 ttl_s: watch_line.ttl_s.filter(|&ttl| ttl > 0),
                 connection,
             },
-            b"eviction" => Event::Evict {
-                key,
-                was_read: watch_line.was_read,
-            },
+            b"eviction" => Event::Evict { key, was_read: watch_line.was_read },
             b"deleted" => Event::Delete { key },
             _ => return None,
         };
@@ -132,19 +129,10 @@ mod tests {
         );
         assert_eq!(
             parse("ts=2.0 gid=5 type=eviction key=a fetch=yes ttl=-1 la=7 clsid=1 size=1"),
-            Some((
-                2.0,
-                Event::Evict {
-                    key: b"a".to_vec(),
-                    was_read: true
-                }
-            ))
+            Some((2.0, Event::Evict { key: b"a".to_vec(), was_read: true }))
         );
         assert_eq!(parse("skipped=17"), Some((0.0, Event::Skipped(17))));
         assert_eq!(parse("OK"), None);
-        assert_eq!(
-            parse("ts=2.0 gid=5 type=conn_new rip=127.0.0.1 cfd=9"),
-            None
-        );
+        assert_eq!(parse("ts=2.0 gid=5 type=conn_new rip=127.0.0.1 cfd=9"), None);
     }
 }

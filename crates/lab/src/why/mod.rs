@@ -140,13 +140,7 @@ mod tests {
     use super::*;
 
     fn counters(gets: u64, hits: u64, expired: u64, flushed: u64) -> Counters {
-        Counters {
-            gets,
-            hits,
-            expired,
-            flushed,
-            ..Counters::default()
-        }
+        Counters { gets, hits, expired, flushed, ..Counters::default() }
     }
 
     #[test]
@@ -160,23 +154,14 @@ mod tests {
             ..Causes::default()
         };
         let causes = split_misses(&counters(200, 100, 20, 4), &watched_causes);
-        assert_eq!(
-            (causes.misses, causes.expired, causes.removed),
-            (100, 20, 4)
-        );
-        assert_eq!(
-            (causes.evicted, causes.evicted_unread, causes.unknown_cause),
-            (50, 10, 26)
-        );
+        assert_eq!((causes.misses, causes.expired, causes.removed), (100, 20, 4));
+        assert_eq!((causes.evicted, causes.evicted_unread, causes.unknown_cause), (50, 10, 26));
     }
 
     #[test]
     fn misses_that_the_watch_did_not_see_have_an_unknown_cause() {
         let causes = split_misses(&counters(10, 0, 3, 0), &Causes::default());
-        assert_eq!(
-            (causes.expired, causes.unknown_cause, causes.evicted),
-            (3, 7, 0)
-        );
+        assert_eq!((causes.expired, causes.unknown_cause, causes.evicted), (3, 7, 0));
     }
 
     #[test]

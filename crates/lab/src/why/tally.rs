@@ -114,17 +114,10 @@ impl WatchTally {
     /// Counts one event that happened at `time_s`.
     pub fn record(&mut self, time_s: f64, event: &Event) {
         match event {
-            Event::Fetch {
-                key,
-                status,
-                connection,
-            } => self.record_lookup(time_s, key, *status, *connection),
-            Event::Store {
-                key,
-                is_stored,
-                ttl_s,
-                connection,
-            } => {
+            Event::Fetch { key, status, connection } => {
+                self.record_lookup(time_s, key, *status, *connection)
+            }
+            Event::Store { key, is_stored, ttl_s, connection } => {
                 let key_hash = hash_key(key);
                 match self.pending_lookups.remove(connection) {
                     Some(pending) if pending.key_hash == key_hash => {} // the store's own lookup
@@ -136,12 +129,9 @@ impl WatchTally {
                     self.remember_event(key_hash, LastEvent::Stored(expiry_s));
                 }
             }
-            Event::Evict { key, was_read } => self.remember_event(
-                hash_key(key),
-                LastEvent::Evicted {
-                    was_read: *was_read,
-                },
-            ),
+            Event::Evict { key, was_read } => {
+                self.remember_event(hash_key(key), LastEvent::Evicted { was_read: *was_read })
+            }
             Event::Delete { key } => self.remember_event(hash_key(key), LastEvent::Deleted),
             Event::Skipped(lines) => self.skipped_lines += lines,
         }
@@ -157,9 +147,9 @@ impl WatchTally {
                 Some(LastEvent::Stored(Some(expiry_s))) if *expiry_s <= time_s + 1.0 => {
                     LookupResult::Expired
                 }
-                Some(LastEvent::Evicted { was_read }) => LookupResult::Evicted {
-                    was_read: *was_read,
-                },
+                Some(LastEvent::Evicted { was_read }) => {
+                    LookupResult::Evicted { was_read: *was_read }
+                }
                 // Stored, and not evicted, expired or deleted in a line that was seen: flushed, or deleted on a
                 // server that prints no deletions.
                 Some(LastEvent::Stored(_) | LastEvent::Deleted) => LookupResult::Removed,
@@ -168,9 +158,7 @@ impl WatchTally {
         };
         let pending = PendingLookup {
             key_hash,
-            prefix: key_prefix(key, &self.delimiters)
-                .unwrap_or(NO_PREFIX.as_bytes())
-                .to_vec(),
+            prefix: key_prefix(key, &self.delimiters).unwrap_or(NO_PREFIX.as_bytes()).to_vec(),
             lookup_result,
         };
         if let Some(earlier) = self.pending_lookups.insert(connection, pending) {
@@ -192,10 +180,7 @@ impl WatchTally {
         } else {
             &pending.prefix
         };
-        self.causes_by_prefix
-            .entry(row_name.to_vec())
-            .or_default()
-            .add(pending.lookup_result);
+        self.causes_by_prefix.entry(row_name.to_vec()).or_default().add(pending.lookup_result);
     }
 
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
@@ -293,11 +278,7 @@ mod tests {
         }
         let (total, causes_by_prefix, _) = tally.finish();
         assert_eq!(total.gets as usize, PREFIXES_MAX + 1);
-        assert!(
-            causes_by_prefix
-                .iter()
-                .any(|(row_name, _)| row_name == OTHER_PREFIXES)
-        );
+        assert!(causes_by_prefix.iter().any(|(row_name, _)| row_name == OTHER_PREFIXES));
         assert!(causes_by_prefix.len() <= PREFIXES_MAX + 1);
     }
 }

@@ -86,12 +86,8 @@ impl BulkCall {
     ) -> Option<CallTiming> {
         let times = (Instant::now(), self.timing.deadline);
         let retry_state =
-            self.requests
-                .begin_attempt(request_index, has_connection, times, deadline_error)?;
-        Some(CallTiming {
-            is_retry: retry_state.is_retry,
-            ..self.timing
-        })
+            self.requests.begin_attempt(request_index, has_connection, times, deadline_error)?;
+        Some(CallTiming { is_retry: retry_state.is_retry, ..self.timing })
     }
 
     /// Builds a request and passes it to `write_request`, which writes it.
@@ -101,8 +97,7 @@ impl BulkCall {
         request_index: usize,
         write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
-        self.state
-            .with_request(py, &self.keys, request_index, write_request)
+        self.state.with_request(py, &self.keys, request_index, write_request)
     }
 
     /// Interprets a reply to one of the requests, which may be its last.
@@ -115,19 +110,12 @@ impl BulkCall {
         is_last: bool,
     ) -> PyResult<()> {
         let Some(reply_index) = self.requests.next_reply_index(request_index) else {
-            self.requests
-                .record_reply_result(request_index, Ok(()), is_last);
+            self.requests.record_reply_result(request_index, Ok(()), is_last);
             return if is_last { self.advance(py) } else { Ok(()) };
         };
         let is_read = matches!(self.state, BulkState::Read(..) | BulkState::Near(_));
         let decode_start = is_read.then(Instant::now);
-        let reply = BulkReply {
-            request_index,
-            reply_index,
-            parsed,
-            pipeline,
-            server,
-        };
+        let reply = BulkReply { request_index, reply_index, parsed, pipeline, server };
         let reply_result = self.state.interpret(py, codec, &self.keys, reply);
         self.decode_time +=
             decode_start.map_or(Duration::ZERO, |decode_start| decode_start.elapsed());
@@ -135,8 +123,7 @@ impl BulkCall {
         match reply_result {
             Ok(reply_result) => {
                 let reply_result = reply_result.map(|value_bytes| self.value_bytes += value_bytes);
-                self.requests
-                    .record_reply_result(request_index, reply_result, is_last);
+                self.requests.record_reply_result(request_index, reply_result, is_last);
             }
             Err(exception) => self.result = self.result.take().or(Some(Err(exception))),
         }

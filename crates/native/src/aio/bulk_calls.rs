@@ -31,10 +31,8 @@ impl AsyncClient {
         timing: CallTiming,
     ) -> StartedCall<'py> {
         let client = self.state.clone_ref(py);
-        let call = Bound::new(
-            py,
-            BulkCall::new(client, keys, bulk_state, slots.into_iter(), timing),
-        )?;
+        let call =
+            Bound::new(py, BulkCall::new(client, keys, bulk_state, slots.into_iter(), timing))?;
         self.send(&call)?;
         Ok(call)
     }

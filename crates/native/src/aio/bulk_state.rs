@@ -32,13 +32,9 @@ impl AdminRequest {
     pub(super) fn request(&self) -> Request<'_> {
         match self {
             Self::Version => Request::Version,
-            Self::Stats(argument) => Request::Stats {
-                argument: argument.as_bytes(),
-            },
+            Self::Stats(argument) => Request::Stats { argument: argument.as_bytes() },
             &Self::Flush(delay_s) => Request::Flush { delay_s },
-            Self::Clear(namespace) => Request::FlushPrefix {
-                prefix: namespace.wire_key(),
-            },
+            Self::Clear(namespace) => Request::FlushPrefix { prefix: namespace.wire_key() },
         }
     }
 }
@@ -85,9 +81,8 @@ impl BulkState {
             }
             Self::Near(near_fetch) => {
                 let (fetch_keys, bulk_read) = (near_fetch.fetch.keys(), &near_fetch.bulk_read);
-                let entries = bulk_read.entries_of(request_index, |key_index| {
-                    fetch_keys.get(key_index).copied()
-                });
+                let entries = bulk_read
+                    .entries_of(request_index, |key_index| fetch_keys.get(key_index).copied());
                 write_request(&bulk_read.request(request_index, &entries))
             }
             Self::AllServers(admin_request, ..) => write_request(&admin_request.request()),
@@ -128,9 +123,7 @@ impl BulkState {
                 failures.extend(bulk_delete.failure(reply));
             }
             Self::Near(near_fetch) => {
-                let add_result = near_fetch
-                    .bulk_read
-                    .add_reply(reply, &mut near_fetch.fetched);
+                let add_result = near_fetch.bulk_read.add_reply(reply, &mut near_fetch.fetched);
                 return Ok(add_result.map(|()| 0));
             }
             Self::AllServers(admin_request, server_names, replies) => {

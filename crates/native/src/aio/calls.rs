@@ -49,10 +49,7 @@ impl AsyncClient {
         time_limit_and_spent: (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let key = store.item.key;
-        let value_write = ValueWrite {
-            reply_form,
-            value_bytes: store.item.body.len(),
-        };
+        let value_write = ValueWrite { reply_form, value_bytes: store.item.body.len() };
         let refusal = store.refusal(self.core.options().value_bytes_max);
         let call_kind = match refusal {
             None => CallKind::ValueWrite(value_write),
@@ -75,10 +72,7 @@ impl AsyncClient {
         default: Option<Py<PyAny>>,
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        self.start_call(key, default, deadline, |key| Request::Get {
-            key,
-            cas: false,
-        })
+        self.start_call(key, default, deadline, |key| Request::Get { key, cas: false })
     }
 
     #[pyo3(name = "_start_gets")]
@@ -99,10 +93,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
-        self.start_call(key, default, deadline, |key| Request::GetAndTouch {
-            key,
-            exptime,
-        })
+        self.start_call(key, default, deadline, |key| Request::GetAndTouch { key, exptime })
     }
 
     #[pyo3(name = "_start_inspect")]
@@ -178,12 +169,7 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let (mode, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
         let store = Store::new(mode, item, exptime(Some(ttl))?, false);
-        self.submit_store(
-            py,
-            &store,
-            ReplyForm::Reserved,
-            (deadline, TimeSpent::default()),
-        )
+        self.submit_store(py, &store, ReplyForm::Reserved, (deadline, TimeSpent::default()))
     }
 
     #[pyo3(name = "_start_reservation")]
@@ -219,11 +205,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
-        self.start_call(key, None, deadline, |key| Request::Touch {
-            key,
-            exptime,
-            noreply,
-        })
+        self.start_call(key, None, deadline, |key| Request::Touch { key, exptime, noreply })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of an addition")]
@@ -248,11 +230,7 @@ impl AsyncClient {
                 is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
-            let request = Request::Arithmetic {
-                key,
-                arithmetic,
-                noreply,
-            };
+            let request = Request::Arithmetic { key, arithmetic, noreply };
             let call_kind = CallKind::Single(ReplyForm::Number, None);
             return self.submit(py, key, &request, call_kind, deadline);
         };

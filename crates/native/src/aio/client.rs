@@ -46,9 +46,7 @@ impl Deref for AsyncClient {
 impl AsyncClient {
     /// For each slot, its connections. Python must not run while this is held.
     pub(super) fn lock_connections(&self) -> MutexGuard<'_, Vec<Vec<LoopConnection>>> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection to a server, if there is one that takes requests on the running loop.
@@ -103,13 +101,7 @@ impl AsyncClient {
         time_limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let slot = self.core.slot_of(wire_key.bytes);
-        self.submit_to(
-            py,
-            slot,
-            Some(request),
-            call_kind,
-            (time_limit, TimeSpent::default()),
-        )
+        self.submit_to(py, slot, Some(request), call_kind, (time_limit, TimeSpent::default()))
     }
 
     /// As [`Self::submit`], to a server; without a request it is the first step of `call_kind`.
@@ -129,9 +121,7 @@ impl AsyncClient {
     }
 
     pub(super) fn server(&self, py: Python<'_>, slot: usize) -> PyResult<Arc<Server>> {
-        self.core
-            .server(slot)
-            .map_err(|error| error::from_client_error(py, &error))
+        self.core.server(slot).map_err(|error| error::from_client_error(py, &error))
     }
 }
 
@@ -140,10 +130,7 @@ impl AsyncClient {
     #[new]
     fn new(state: Py<ClientState>) -> Self {
         let slots_count = state.get().core.slots_count();
-        Self {
-            state,
-            connections: Mutex::new((0..slots_count).map(|_| Vec::new()).collect()),
-        }
+        Self { state, connections: Mutex::new((0..slots_count).map(|_| Vec::new()).collect()) }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

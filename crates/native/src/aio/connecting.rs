@@ -68,13 +68,11 @@ impl AsyncClient {
             return Ok(None);
         };
         let (on_closed_loops, on_open_loops): (Vec<LoopConnection>, Vec<LoopConnection>) =
-            std::mem::take(loop_connections)
-                .into_iter()
-                .partition(|loop_connection| {
-                    closed_event_loops
-                        .iter()
-                        .any(|closed_event_loop| loop_connection.event_loop.is(closed_event_loop))
-                });
+            std::mem::take(loop_connections).into_iter().partition(|loop_connection| {
+                closed_event_loops
+                    .iter()
+                    .any(|closed_event_loop| loop_connection.event_loop.is(closed_event_loop))
+            });
         *loop_connections = on_open_loops;
         let replaced_index = loop_connections
             .iter()
@@ -157,9 +155,7 @@ impl AsyncClient {
         delayed: &Bound<'_, DelayedCall>,
         key: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let slot = self
-            .core
-            .slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
+        let slot = self.core.slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
         if delayed.borrow_mut().begin_next_attempt() {
             return Ok(slot);
         }
@@ -204,17 +200,10 @@ impl AsyncClient {
         let pause_s = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
         let timeout_s = health::PROBE_TIMEOUT.as_secs_f64();
         // Without a password nothing is sent, and the probe ends at its limit.
-        let (request, expected_prefix) = self
-            .server(py, slot)?
-            .probe_request_and_reply()
-            .unwrap_or_default();
+        let (request, expected_prefix) =
+            self.server(py, slot)?.probe_request_and_reply().unwrap_or_default();
         let to_bytes = |content: &[u8]| PyBytes::new(py, content);
-        Ok((
-            pause_s,
-            timeout_s,
-            to_bytes(&request),
-            to_bytes(expected_prefix),
-        ))
+        Ok((pause_s, timeout_s, to_bytes(&request), to_bytes(expected_prefix)))
     }
 
     /// Note that a server replies again.
@@ -237,10 +226,7 @@ impl AsyncClient {
         };
         let mut closed_event_loops = Vec::new();
         for event_loop in event_loops {
-            if event_loop
-                .call_method0(py, intern!(py, "is_closed"))?
-                .is_truthy(py)?
-            {
+            if event_loop.call_method0(py, intern!(py, "is_closed"))?.is_truthy(py)? {
                 closed_event_loops.push(event_loop);
             }
         }
@@ -292,16 +278,10 @@ impl Connection {
         };
         let (dead_socket, _) = UnixStream::pair()?;
         let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
-        let descriptor: i32 = socket
-            .call_method0(py, intern!(py, "fileno"))?
-            .extract(py)?;
+        let descriptor: i32 = socket.call_method0(py, intern!(py, "fileno"))?.extract(py)?;
         if descriptor >= 0 {
             let is_inherited_by_programs = false;
-            let dup_arguments = (
-                dead_socket.as_raw_fd(),
-                descriptor,
-                is_inherited_by_programs,
-            );
+            let dup_arguments = (dead_socket.as_raw_fd(), descriptor, is_inherited_by_programs);
             py.import("os")?.call_method1("dup2", dup_arguments)?;
         }
         Ok(())

@@ -92,19 +92,13 @@ impl Connection {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
-        let future = this
-            .event_loop
-            .bind(py)
-            .call_method0(intern!(py, "create_future"))?;
+        let future = this.event_loop.bind(py).call_method0(intern!(py, "create_future"))?;
         let first_step = call_kind.next_step();
         let step_request = first_step.as_ref().map(Operation::request);
         let Some(request) = request.or(step_request.as_ref()) else {
             return Err(error::from_client_error(py, &Error::Closed));
         };
-        let (cost_class, ticket) = (
-            request.class(),
-            this.submit_to_engine(slf, request, &timing)?,
-        );
+        let (cost_class, ticket) = (request.class(), this.submit_to_engine(slf, request, &timing)?);
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
@@ -120,8 +114,7 @@ impl Connection {
                     timing,
                     cost_class,
                 };
-                this.pending_requests
-                    .push_back(PendingRequest::Call(pending_call));
+                this.pending_requests.push_back(PendingRequest::Call(pending_call));
             }
         }
         Ok(future)
@@ -155,9 +148,7 @@ impl Connection {
         timing: &CallTiming,
     ) -> PyResult<Result<Option<Ticket>, Error>> {
         let py = slf.py();
-        let ticket = self
-            .engine
-            .submit(slice::from_ref(request), timing.attempt());
+        let ticket = self.engine.submit(slice::from_ref(request), timing.attempt());
         let has_earlier_timer =
             matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= timing.deadline);
         if matches!(ticket, Ok(Some(_))) && !has_earlier_timer {
@@ -166,9 +157,7 @@ impl Connection {
         if ticket.is_ok() && !self.is_flush_scheduled {
             self.is_flush_scheduled = true;
             let flush = slf.getattr(intern!(py, "flush"))?;
-            self.event_loop
-                .bind(py)
-                .call_method1(intern!(py, "call_soon"), (flush,))?;
+            self.event_loop.bind(py).call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok(ticket)
     }
@@ -204,8 +193,7 @@ impl Connection {
         pending_call.cost_class = request.class();
         pending_call.timing.started = now;
         pending_call.timing.spent = TimeSpent::default();
-        self.pending_requests
-            .push_back(PendingRequest::Call(pending_call));
+        self.pending_requests.push_back(PendingRequest::Call(pending_call));
         Ok(())
     }
 
@@ -260,10 +248,8 @@ impl Connection {
 
     /// Ends a call without a reply. One that is retried starts again on another connection.
     fn handle_failure(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
-        let is_retried = matches!(
-            failure.decision,
-            RetryDecision::Retry | RetryDecision::RetryClassic
-        );
+        let is_retried =
+            matches!(failure.decision, RetryDecision::Retry | RetryDecision::RetryClassic);
         let to_exception = |error: Error| {
             if is_retried {
                 error::stale_connection_error(py)

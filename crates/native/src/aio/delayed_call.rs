@@ -52,8 +52,7 @@ impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
     pub(super) fn begin_next_attempt(&mut self) -> bool {
         self.wait_start = Instant::now();
-        self.retry_state
-            .count_connection_wait(self.wait_start, self.deadline)
+        self.retry_state.count_connection_wait(self.wait_start, self.deadline)
     }
 }
 
@@ -96,11 +95,6 @@ impl TimeLimit {
                 delayed.deadline
             }
         };
-        Ok(CallTiming {
-            started,
-            deadline,
-            is_retry,
-            spent,
-        })
+        Ok(CallTiming { started, deadline, is_retry, spent })
     }
 }

@@ -20,10 +20,7 @@ impl FutureWaker {
     pub(super) fn new(py: Python<'_>) -> PyResult<(Arc<Self>, Bound<'_, PyAny>)> {
         let event_loop = running_loop(py)?;
         let future = event_loop.call_method0(intern!(py, "create_future"))?;
-        let waker = Self {
-            event_loop: event_loop.unbind(),
-            future: future.clone().unbind(),
-        };
+        let waker = Self { event_loop: event_loop.unbind(), future: future.clone().unbind() };
         Ok((Arc::new(waker), future))
     }
 

@@ -59,7 +59,5 @@ fn set_exception(py: Python<'_>, future: &Py<PyAny>, error: PyErr) -> PyResult<(
 static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    RUNNING_LOOP
-        .import(py, "asyncio", "get_running_loop")?
-        .call0()
+    RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()
 }

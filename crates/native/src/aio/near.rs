@@ -37,10 +37,7 @@ impl AsyncClient {
         }
         let mut scratch = Vec::new();
         let wire_key = self.wire_key(key, &mut scratch)?;
-        let Some(value) = binding
-            .near_cache
-            .get_without_call(wire_key, Instant::now())
-        else {
+        let Some(value) = binding.near_cache.get_without_call(wire_key, Instant::now()) else {
             return Ok(None);
         };
         self.core.count_near_hit(value.bytes.len());
@@ -63,11 +60,7 @@ impl AsyncClient {
         let encoded_keys = wire_keys(self.core.keys(), &key_objects)?;
         let scope = binding.scope(py)?;
         Ok(PendingNearRead {
-            read: Some(NearRead::new(
-                binding.near_cache.clone(),
-                &encoded_keys.all(),
-                scope,
-            )),
+            read: Some(NearRead::new(binding.near_cache.clone(), &encoded_keys.all(), scope)),
             keys: key_objects.into_iter().map(Bound::unbind).collect(),
             found: Some(FoundValues::new(py, false)),
             timing,

@@ -100,11 +100,7 @@ pub(super) struct CallTiming {
 impl CallTiming {
     /// The attempt that the engine makes.
     pub(super) fn attempt(&self) -> Attempt {
-        Attempt {
-            started: self.started,
-            deadline: self.deadline,
-            is_retry: self.is_retry,
-        }
+        Attempt { started: self.started, deadline: self.deadline, is_retry: self.is_retry }
     }
 }
 
@@ -135,10 +131,7 @@ impl PendingCall {
         arrived_at: Instant,
     ) -> RequestSummary<'k> {
         let mut spent = self.timing.spent;
-        spent.add_time(
-            CostPart::Wire,
-            arrived_at.saturating_duration_since(self.timing.started),
-        );
+        spent.add_time(CostPart::Wire, arrived_at.saturating_duration_since(self.timing.started));
         RequestSummary {
             key,
             class: self.cost_class,

@@ -65,10 +65,8 @@ impl Connection {
         self.resolve_resumed(py)?;
         self.cancel_timer(py)?;
         let is_orderly = error.is_none();
-        let reason = error.map_or_else(
-            || "the connection was closed".to_owned(),
-            |error| error.to_string(),
-        );
+        let reason =
+            error.map_or_else(|| "the connection was closed".to_owned(), |error| error.to_string());
         self.engine.handle_disconnect(is_orderly, &reason);
         self.process_events(py)
     }
@@ -100,9 +98,7 @@ impl Connection {
         let transport_and_output = slf.borrow_mut().take_output(py);
         // Not borrowed here: the transport may call `pause_writing` at once.
         transport_and_output.map_or(Ok(()), |(transport, output)| {
-            transport
-                .call_method1(py, intern!(py, "write"), (output,))
-                .map(drop)
+            transport.call_method1(py, intern!(py, "write"), (output,)).map(drop)
         })
     }
 
@@ -152,17 +148,16 @@ impl Connection {
         slf.borrow_mut().resolve_resumed(py)?;
         Self::flush(slf)?;
         let transport = slf.borrow_mut().transport.take();
-        transport.map_or(Ok(()), |transport| {
-            transport.call_method0(py, intern!(py, "close")).map(drop)
-        })
+        transport
+            .map_or(Ok(()), |transport| transport.call_method0(py, intern!(py, "close")).map(drop))
     }
 }
 
 impl Connection {
     fn resolve_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.resumed_future.take().map_or(Ok(()), |future| {
-            set_result(py, &future, py.None().into_bound(py))
-        })
+        self.resumed_future
+            .take()
+            .map_or(Ok(()), |future| set_result(py, &future, py.None().into_bound(py)))
     }
 
     /// The transport, and what was written for it in this loop iteration.
@@ -187,9 +182,7 @@ impl Connection {
     pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
         let py = slf.py();
         self.cancel_timer(py)?;
-        let seconds_left = deadline
-            .saturating_duration_since(Instant::now())
-            .as_secs_f64();
+        let seconds_left = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
         let check_deadlines = slf.getattr(intern!(py, "check_deadlines"))?;
         let timer = self
             .event_loop

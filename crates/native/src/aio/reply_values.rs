@@ -95,10 +95,7 @@ impl Connection {
             let elapsed_ns = decode_start.elapsed().as_nanos() as u64;
             let decompress_ns = pending_call.timing.spent.part_ns(CostPart::Decompress);
             let decode_ns = elapsed_ns.saturating_sub(decompress_ns);
-            pending_call
-                .timing
-                .spent
-                .add(CostPart::Deserialise, decode_ns);
+            pending_call.timing.spent.add(CostPart::Deserialise, decode_ns);
         }
         if is_observed {
             let found_values = self.engine.pipeline().found_values();
@@ -131,8 +128,7 @@ impl Connection {
             is_last,
         )?;
         if !is_last {
-            self.pending_requests
-                .push_front(PendingRequest::Bulk(bulk_request));
+            self.pending_requests.push_front(PendingRequest::Bulk(bulk_request));
         }
         Ok(())
     }
@@ -185,9 +181,9 @@ impl Connection {
                     .map_err(|error| error::from_client_error(py, &error))?;
                 let reservation = Reservation::in_reply(&accepted_reply, self.engine.pipeline());
                 Ok(Resolution::Value(match reservation {
-                    Some(reservation) => reservation_tuple(py, reservation)
-                        .into_pyobject(py)?
-                        .into_any(),
+                    Some(reservation) => {
+                        reservation_tuple(py, reservation).into_pyobject(py)?.into_any()
+                    }
                     None => python_none(),
                 }))
             }

@@ -148,9 +148,7 @@ impl Client {
         let failures = self.run_detached(py, call_times, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
         });
-        failures_by_key(py, failures?, |index| {
-            pairs.get(index).map(|(key, _)| key.clone())
-        })
+        failures_by_key(py, failures?, |index| pairs.get(index).map(|(key, _)| key.clone()))
     }
 
     /// Remove keys; return the exception of each key that failed. A missing key is not a failure.

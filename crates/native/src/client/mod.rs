@@ -66,9 +66,8 @@ pub(crate) fn parse_amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
             return error;
         }
         let amount_max = u64::MAX;
-        let text = number
-            .str()
-            .map_or_else(|_| "a longer number".to_owned(), |text| text.to_string());
+        let text =
+            number.str().map_or_else(|_| "a longer number".to_owned(), |text| text.to_string());
         error::bad_setting(
             py,
             format!(
@@ -80,9 +79,7 @@ pub(crate) fn parse_amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// As [`parse_amount`], of a number that need not be given.
 pub(crate) fn parse_optional_amount(number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    (!number.is_none())
-        .then(|| parse_amount(number))
-        .transpose()
+    (!number.is_none()).then(|| parse_amount(number)).transpose()
 }
 
 /// The last second that servers know: they keep 32 bits with a sign.
@@ -121,12 +118,8 @@ pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
     if whole_s <= RELATIVE_MAX_S {
         return Ok(whole_s.max(-1));
     }
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Ok(whole_s
-        .saturating_add(now.as_secs() as i64)
-        .min(EXPTIME_MAX_S))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(whole_s.saturating_add(now.as_secs() as i64).min(EXPTIME_MAX_S))
 }
 
 impl Drop for Client {
@@ -217,11 +210,7 @@ impl Client {
     #[new]
     fn new(state: Py<ClientState>) -> Self {
         let id = NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed);
-        Self {
-            state,
-            id,
-            get_recording: OnceLock::new(),
-        }
+        Self { state, id, get_recording: OnceLock::new() }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

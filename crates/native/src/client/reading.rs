@@ -60,9 +60,7 @@ impl Client {
         if let Some(recorded_request) = recorded_request {
             recorded_request.get().end_call();
         }
-        Ok(value?
-            .or(default)
-            .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
+        Ok(value?.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
     /// Record the gets of this client by `recorder`.
@@ -71,10 +69,7 @@ impl Client {
     #[pyo3(name = "_record_gets")]
     fn record_gets(&self, recorder: Py<Recorder>, begin: Option<Py<PyAny>>) {
         // A client has one recorder.
-        let _ = self.get_recording.set(GetRecording {
-            recorder,
-            begin_in_python: begin,
-        });
+        let _ = self.get_recording.set(GetRecording { recorder, begin_in_python: begin });
     }
 
     /// Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique.
@@ -105,13 +100,8 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         error::refuse_keywords("gat", keywords)?;
         let exptime = exptime(Some(ttl))?;
-        let value = Self::read(slf, key, deadline, |key| Request::GetAndTouch {
-            key,
-            exptime,
-        })?;
-        Ok(value
-            .or(default)
-            .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
+        let value = Self::read(slf, key, deadline, |key| Request::GetAndTouch { key, exptime })?;
+        Ok(value.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
     /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, compute info).
@@ -212,9 +202,7 @@ impl Client {
         value_bytes: &mut usize,
         spent: &mut TimeSpent,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let found = call
-            .pipeline()
-            .and_then(|pipeline| pipeline.found_values().first().copied());
+        let found = call.pipeline().and_then(|pipeline| pipeline.found_values().first().copied());
         *value_bytes = found.map_or(*value_bytes, |found| found.value_bytes);
         let is_timed = |found: FoundValue| self.codec().is_slow(found.flags, found.value_bytes);
         if self.core.is_observed() && found.is_some_and(is_timed) {

@@ -16,11 +16,7 @@ pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
 
 /// A reservation as a Python tuple.
 pub(crate) fn reservation_tuple(py: Python<'_>, reservation: Reservation) -> ReservationTuple<'_> {
-    (
-        PyBytes::new(py, &reservation.token),
-        reservation.cas,
-        reservation.ttl_s,
-    )
+    (PyBytes::new(py, &reservation.token), reservation.cas, reservation.ttl_s)
 }
 
 /// The mode of a store that reserves a key: `add`, or `cas` on the unique of the reservation that it replaces.

@@ -53,8 +53,7 @@ impl Client {
         }
         let ttl = ttl.map(|ttl| ttl.extract()).transpose()?;
         let outcome =
-            slf.get()
-                .write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
+            slf.get().write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
         Ok(outcome == WriteOutcome::Done)
     }
 
@@ -72,10 +71,8 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("add", keywords)?;
-        Ok(
-            self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)?
-                == WriteOutcome::Done,
-        )
+        Ok(self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)?
+            == WriteOutcome::Done)
     }
 
     /// Store value only if there is one under key; whether it was stored.
@@ -92,10 +89,8 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("replace", keywords)?;
-        Ok(
-            self.write(py, StoreMode::Replace, key, value, ttl, noreply, deadline)?
-                == WriteOutcome::Done,
-        )
+        Ok(self.write(py, StoreMode::Replace, key, value, ttl, noreply, deadline)?
+            == WriteOutcome::Done)
     }
 
     /// Append str or bytes to the value under key; False if there is none.
@@ -138,13 +133,11 @@ impl Client {
     ) -> PyResult<Option<bool>> {
         error::refuse_keywords("cas", keywords)?;
         let mode = StoreMode::Cas(cas);
-        Ok(
-            match self.write(py, mode, key, value, ttl, noreply, deadline)? {
-                WriteOutcome::Done => Some(true),
-                WriteOutcome::NotFound => None,
-                WriteOutcome::Exists | WriteOutcome::NotStored => Some(false),
-            },
-        )
+        Ok(match self.write(py, mode, key, value, ttl, noreply, deadline)? {
+            WriteOutcome::Done => Some(true),
+            WriteOutcome::NotFound => None,
+            WriteOutcome::Exists | WriteOutcome::NotStored => Some(false),
+        })
     }
 
     /// Remove key; whether it was there.
@@ -229,9 +222,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.with_key(key, deadline, false, |core, key, budget| {
-            core.delete(key, noreply, budget)
-        })
+        self.with_key(key, deadline, false, |core, key, budget| core.delete(key, noreply, budget))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of one write")]
@@ -270,15 +261,11 @@ impl Client {
     ) -> PyResult<bool> {
         // The piece is stored uncompressed: a compressed one would make the joined value unreadable.
         let (flags, body) = (0, appended_bytes(value)?);
-        let outcome = self.with_key(
-            key,
-            deadline,
-            WriteOutcome::NotStored,
-            |core, key, budget| {
+        let outcome =
+            self.with_key(key, deadline, WriteOutcome::NotStored, |core, key, budget| {
                 let item = Item { key, flags, body };
                 core.store(mode, item, 0, noreply, budget)
-            },
-        )?;
+            })?;
         Ok(outcome == WriteOutcome::Done)
     }
 

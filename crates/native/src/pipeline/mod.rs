@@ -78,9 +78,8 @@ impl Client {
                 .collect();
             let server_outcomes =
                 this.request_server(py, slot, &requests, call_times, &mut read_totals)?;
-            for (&index, value_bytes) in call_indices
-                .iter()
-                .zip(read_totals.bytes_by_reply.drain(..))
+            for (&index, value_bytes) in
+                call_indices.iter().zip(read_totals.bytes_by_reply.drain(..))
             {
                 if let Some(bytes_entry) = bytes_by_call.get_mut(index) {
                     *bytes_entry = value_bytes;
@@ -168,9 +167,7 @@ impl Client {
                 Err(error) => break error,
             }
         };
-        outcomes.resize_with(requests.len(), || {
-            Err(ReplyFailure::Client(failure.clone()))
-        });
+        outcomes.resize_with(requests.len(), || Err(ReplyFailure::Client(failure.clone())));
         self.add_size_limit(py, requests, &mut outcomes, call_times)?;
         Ok(outcomes)
     }
@@ -187,27 +184,14 @@ impl Client {
         for part in [CostPart::Serialise, CostPart::Compress] {
             spent.add(
                 part,
-                prepared_calls
-                    .iter()
-                    .map(|prepared_call| prepared_call.spent.part_ns(part))
-                    .sum(),
+                prepared_calls.iter().map(|prepared_call| prepared_call.spent.part_ns(part)).sum(),
             );
         }
-        let budget = Budget {
-            spent,
-            ..Budget::between(started, call_deadline)
-        };
-        let written_bytes: usize = prepared_calls
-            .iter()
-            .map(|prepared_call| prepared_call.body.len())
-            .sum();
+        let budget = Budget { spent, ..Budget::between(started, call_deadline) };
+        let written_bytes: usize =
+            prepared_calls.iter().map(|prepared_call| prepared_call.body.len()).sum();
         let total_bytes = (written_bytes + read_totals.value_bytes) as u64;
-        self.core.count_bulk(
-            prepared_calls.len(),
-            total_bytes,
-            &budget,
-            read_totals.decode_time,
-        );
+        self.core.count_bulk(prepared_calls.len(), total_bytes, &budget, read_totals.decode_time);
     }
 
     /// Adds the server's limit to refusals for length, which do not name it.
@@ -230,15 +214,13 @@ impl Client {
         let Some(steps) = limit_lookups.next() else {
             return Ok(());
         };
-        let value_bytes_max = self.run_detached(
-            py,
-            call_times,
-            TimeSpent::default(),
-            |core, budget| match core.run_steps(steps, budget) {
-                Error::TooLarge { limit, .. } => Ok(limit),
-                error => Err(error),
-            },
-        )?;
+        let value_bytes_max =
+            self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+                match core.run_steps(steps, budget) {
+                    Error::TooLarge { limit, .. } => Ok(limit),
+                    error => Err(error),
+                }
+            })?;
         for outcome in outcomes {
             if let Err(ReplyFailure::Client(Error::TooLarge { limit, .. })) = outcome
                 && *limit == 0

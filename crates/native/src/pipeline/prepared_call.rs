@@ -11,13 +11,8 @@ use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount};
 use crate::value as conversion;
 
 /// A call of a pipeline as Python passes it in: method, key, value, ttl, and an amount or a CAS unique.
-pub(super) type PipelineCall<'py> = (
-    String,
-    Bound<'py, PyAny>,
-    Bound<'py, PyAny>,
-    Option<Ttl>,
-    Bound<'py, PyAny>,
-);
+pub(super) type PipelineCall<'py> =
+    (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Ttl>, Bound<'py, PyAny>);
 
 /// A call with its key and body encoded.
 pub(super) struct PreparedCall {
@@ -58,9 +53,7 @@ impl CallKind {
             "cas" => Self::Cas,
             "delete" => Self::Delete,
             "touch" => Self::Touch,
-            "incr" => Self::Arithmetic {
-                is_decrement: false,
-            },
+            "incr" => Self::Arithmetic { is_decrement: false },
             "decr" => Self::Arithmetic { is_decrement: true },
             _ => return None,
         })
@@ -107,51 +100,25 @@ impl PreparedCall {
     }
 
     pub(super) fn request(&self) -> Request<'_> {
-        let key = WireKey {
-            bytes: &self.key_bytes,
-            is_base64: self.is_base64,
-        };
+        let key = WireKey { bytes: &self.key_bytes, is_base64: self.is_base64 };
         let exptime = self.exptime;
         match self.kind {
             CallKind::Get { cas } => Request::Get { key, cas },
             CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
             CallKind::Store(mode) => self.store_request(mode, key),
             CallKind::Cas => self.store_request(StoreMode::Cas(self.delta_or_cas), key),
-            CallKind::Delete => Request::Delete {
-                key,
-                noreply: false,
-            },
-            CallKind::Touch => Request::Touch {
-                key,
-                exptime,
-                noreply: false,
-            },
+            CallKind::Delete => Request::Delete { key, noreply: false },
+            CallKind::Touch => Request::Touch { key, exptime, noreply: false },
             CallKind::Arithmetic { is_decrement } => {
-                let arithmetic = Arithmetic {
-                    delta: self.delta_or_cas,
-                    is_decrement,
-                    initial: None,
-                };
-                Request::Arithmetic {
-                    key,
-                    arithmetic,
-                    noreply: false,
-                }
+                let arithmetic =
+                    Arithmetic { delta: self.delta_or_cas, is_decrement, initial: None };
+                Request::Arithmetic { key, arithmetic, noreply: false }
             }
         }
     }
 
     fn store_request<'a>(&'a self, mode: StoreMode, key: WireKey<'a>) -> Request<'a> {
-        let item = Item {
-            key,
-            flags: self.flags,
-            body: &self.body,
-        };
-        Request::Store {
-            mode,
-            item,
-            exptime: self.exptime,
-            noreply: false,
-        }
+        let item = Item { key, flags: self.flags, body: &self.body };
+        Request::Store { mode, item, exptime: self.exptime, noreply: false }
     }
 }

@@ -38,10 +38,8 @@ fn read_buffer_as<E: Element + Into<i128>, T>(
 ) -> Option<PyResult<Vec<T>>> {
     let buffer = PyBuffer::<E>::get(values).ok()?;
     if buffer.dimensions() != 1 {
-        let fault = format!(
-            "{argument_name}: expected one dimension, found {}",
-            buffer.dimensions()
-        );
+        let fault =
+            format!("{argument_name}: expected one dimension, found {}", buffer.dimensions());
         return Some(Err(error::bad_setting(values.py(), fault)));
     }
     let elements = match buffer.to_vec(values.py()) {
@@ -55,18 +53,10 @@ fn read_buffer_as<E: Element + Into<i128>, T>(
             error::bad_setting(values.py(), fault)
         })
     };
-    Some(
-        elements
-            .into_iter()
-            .enumerate()
-            .map(convert_element)
-            .collect(),
-    )
+    Some(elements.into_iter().enumerate().map(convert_element).collect())
 }
 
 /// A key as it is counted: the 64 bits, whatever their sign.
 pub(super) fn key_of_number(number: i128) -> Option<u64> {
-    u64::try_from(number)
-        .ok()
-        .or_else(|| i64::try_from(number).ok().map(i64::cast_unsigned))
+    u64::try_from(number).ok().or_else(|| i64::try_from(number).ok().map(i64::cast_unsigned))
 }

@@ -65,9 +65,5 @@ pub(super) fn run_in_parallel<T: Send>(
 }
 
 fn resolve_thread_count(threads: usize) -> usize {
-    if threads > 0 {
-        threads
-    } else {
-        std::thread::available_parallelism().map_or(1, usize::from)
-    }
+    if threads > 0 { threads } else { std::thread::available_parallelism().map_or(1, usize::from) }
 }

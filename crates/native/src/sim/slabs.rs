@@ -65,13 +65,8 @@ pub(crate) fn slab_plan(
 
 fn slab_config(py: Python<'_>, settings: Settings) -> PyResult<SlabConfig> {
     let (factor, chunk_bytes_min, item_bytes_max, slab_chunk_bytes_max, slab_sizes) = settings;
-    let config = SlabConfig {
-        factor,
-        chunk_bytes_min,
-        item_bytes_max,
-        slab_chunk_bytes_max,
-        slab_sizes,
-    };
+    let config =
+        SlabConfig { factor, chunk_bytes_min, item_bytes_max, slab_chunk_bytes_max, slab_sizes };
     let check_result = config.check();
     check_result.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
     Ok(config)

@@ -50,10 +50,7 @@ impl SimulatedLog {
         let mut simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
         simulated.left_out_parts = left_out.iter().map(ToString::to_string).collect();
         if py.detach(|| simulated.prepare_log().len()) < 2 {
-            let fault = format!(
-                "{}: fewer than 2 requests, one for each half",
-                folder.display()
-            );
+            let fault = format!("{}: fewer than 2 requests, one for each half", folder.display());
             return Err(error::bad_setting(py, fault));
         }
         Ok(simulated)
@@ -115,11 +112,7 @@ impl SimulatedLog {
     ) -> PyResult<Vec<String>> {
         let strategies = parse_strategies(py, &strategies)?;
         let prepared = py.detach(|| self.prepare_log());
-        let options = ReportOptions {
-            draw_seed,
-            route_of: &[],
-            route_count: 0,
-        };
+        let options = ReportOptions { draw_seed, route_of: &[], route_count: 0 };
         run_in_parallel(py, strategies.len(), threads, |index, _| {
             Some(
                 report(&prepared, &self.cost, &strategies[index], options)
@@ -151,11 +144,7 @@ impl SimulatedLog {
         in_hindsight: bool,
         threads: usize,
     ) -> PyResult<Vec<u64>> {
-        let evaluation = if in_hindsight {
-            Evaluation::Hindsight
-        } else {
-            Evaluation::OutOfSample
-        };
+        let evaluation = if in_hindsight { Evaluation::Hindsight } else { Evaluation::OutOfSample };
         let (prepared, candidates, learned_rules) = py.detach(|| {
             let prepared = self.prepare_log();
             let candidates = self.candidates(&prepared, memory_bytes);
@@ -168,14 +157,8 @@ impl SimulatedLog {
         run_in_parallel(py, tried_candidates.len(), threads, |tried_index, _| {
             let candidate = &tried_candidates[tried_index];
             let limit_ns = lock_best().least_added_ns_within(candidate.memory_bytes);
-            let added_ns = evaluate(
-                &prepared,
-                &self.cost,
-                candidate,
-                evaluation,
-                learned_rules,
-                limit_ns,
-            );
+            let added_ns =
+                evaluate(&prepared, &self.cost, candidate, evaluation, learned_rules, limit_ns);
             lock_best().record(candidate.memory_bytes, added_ns);
             Some(added_ns)
         })
@@ -191,11 +174,7 @@ impl SimulatedLog {
     ) -> PyResult<Vec<(usize, u64, String)>> {
         let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         if candidates.len() != added_ns.len() {
-            let fault = format!(
-                "{} combinations and {} times",
-                candidates.len(),
-                added_ns.len()
-            );
+            let fault = format!("{} combinations and {} times", candidates.len(), added_ns.len());
             return Err(error::bad_setting(py, fault));
         }
         let candidates_with_times: Vec<_> = candidates.into_iter().zip(added_ns).collect();
@@ -204,10 +183,7 @@ impl SimulatedLog {
             let notation = candidate.strategy.to_string();
             (index, candidate.memory_bytes, notation)
         };
-        Ok(find_pareto_front(&candidates_with_times)
-            .into_iter()
-            .map(point)
-            .collect())
+        Ok(find_pareto_front(&candidates_with_times).into_iter().map(point).collect())
     }
 
     /// Return for each amount of memory the least of the added nanoseconds of candidates with at most that memory.
@@ -302,20 +278,16 @@ fn select_candidates(
 }
 
 fn read_log(py: Python<'_>, folder: &Path) -> PyResult<FolderLog> {
-    py.detach(|| read_folder(folder))
-        .map_err(|fault| match fault {
-            ReadError::Trace(fault) => error::from_trace_error(py, &fault),
-            ReadError::NoCompletePart {
-                folder,
-                first_left_out,
-            } => {
-                let reason = format!("no part of the log is complete; {first_left_out}");
-                let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
-                error::from_trace_error(py, &fault)
-            }
-            ReadError::Open { .. }
-            | ReadError::NoLog(_)
-            | ReadError::NotAFolder(_)
-            | ReadError::NoFolder(_) => PyFileNotFoundError::new_err(fault.to_string()),
-        })
+    py.detach(|| read_folder(folder)).map_err(|fault| match fault {
+        ReadError::Trace(fault) => error::from_trace_error(py, &fault),
+        ReadError::NoCompletePart { folder, first_left_out } => {
+            let reason = format!("no part of the log is complete; {first_left_out}");
+            let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
+            error::from_trace_error(py, &fault)
+        }
+        ReadError::Open { .. }
+        | ReadError::NoLog(_)
+        | ReadError::NotAFolder(_)
+        | ReadError::NoFolder(_) => PyFileNotFoundError::new_err(fault.to_string()),
+    })
 }

@@ -38,15 +38,9 @@ impl Trace {
         let mode = parse_mode(py, mode)?;
         let file = super::open_file(&path)?;
         let path_name = path.to_string_lossy();
-        let columns = Columns {
-            size: mode == Mode::Bytes,
-            ..Columns::ALL
-        };
+        let columns = Columns { size: mode == Mode::Bytes, ..Columns::ALL };
         let read_result = py.detach(|| {
-            let layout = Layout {
-                time_unit: Some(TimeUnit::Seconds),
-                ..Layout::default()
-            };
+            let layout = Layout { time_unit: Some(TimeUnit::Seconds), ..Layout::default() };
             let mut stream = open_with(&path_name, file, columns, &layout)?;
             let interned_trace = InternedTrace::read(&path_name, &mut *stream, mode)?;
             Ok((interned_trace, stream.is_truncated()))
@@ -65,26 +59,16 @@ impl Trace {
     ) -> PyResult<Self> {
         let keys = read_integers(keys, "keys", key_of_number)?;
         let to_size = |number: i128| u32::try_from(number).ok().map(Some);
-        let sizes = sizes
-            .map(|sizes| read_integers(sizes, "sizes", to_size))
-            .transpose()?;
+        let sizes = sizes.map(|sizes| read_integers(sizes, "sizes", to_size)).transpose()?;
         if let Some(sizes) = &sizes
             && sizes.len() != keys.len()
         {
             let fault = format!("{} keys and {} sizes", keys.len(), sizes.len());
             return Err(error::bad_setting(py, fault));
         }
-        let mode = if sizes.is_some() {
-            Mode::Bytes
-        } else {
-            Mode::Objects
-        };
+        let mode = if sizes.is_some() { Mode::Bytes } else { Mode::Objects };
         let mut collector = Collector::new(mode);
-        let batch = Batch {
-            key: keys,
-            size: sizes.unwrap_or_default(),
-            ..Batch::default()
-        };
+        let batch = Batch { key: keys, size: sizes.unwrap_or_default(), ..Batch::default() };
         let collected = py.detach(|| collector.add_batch("keys", &batch));
         collected.map_err(|fault| error::from_trace_error(py, &fault))?;
         Ok(Self::new(py, collector.finish(true), false))
@@ -151,11 +135,7 @@ impl Trace {
         let mut tasks = Vec::new();
         for name in &policies {
             let policy = parse_policy(py, name)?;
-            tasks.extend(capacities.iter().map(|&capacity| Task {
-                policy,
-                capacity,
-                seed,
-            }));
+            tasks.extend(capacities.iter().map(|&capacity| Task { policy, capacity, seed }));
         }
         run_in_parallel(py, tasks.len(), threads, |index, should_continue| {
             let task = &tasks[index];
@@ -185,21 +165,13 @@ impl Trace {
             return Err(error::bad_setting(py, fault));
         }
         let curve_count = if sample.is_some() { seeds.len() } else { 1 };
-        let curves = run_in_parallel(
-            py,
-            curve_count,
-            threads,
-            |index, should_continue| match sample {
+        let curves =
+            run_in_parallel(py, curve_count, threads, |index, should_continue| match sample {
                 None => mattson(&self.prepared, should_continue),
-                Some(keys_max) => Some(shards(
-                    &self.prepared,
-                    SampleOptions {
-                        keys_max,
-                        seed: seeds[index],
-                    },
-                )),
-            },
-        )?;
+                Some(keys_max) => {
+                    Some(shards(&self.prepared, SampleOptions { keys_max, seed: seeds[index] }))
+                }
+            })?;
         Ok(Curve { curves })
     }
 }
@@ -207,11 +179,7 @@ impl Trace {
 impl Trace {
     fn new(py: Python<'_>, interned_trace: InternedTrace, is_cut: bool) -> Self {
         let without_size = interned_trace.without_size;
-        Self {
-            prepared: py.detach(|| PreparedTrace::new(interned_trace)),
-            without_size,
-            is_cut,
-        }
+        Self { prepared: py.detach(|| PreparedTrace::new(interned_trace)), without_size, is_cut }
     }
 }
 

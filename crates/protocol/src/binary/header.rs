@@ -66,9 +66,7 @@ impl Header {
         let body_bytes_and_opaque = (u64::from(self.body_bytes) << 32) | u64::from(self.opaque);
         let mut bytes = [0; HEADER_BYTES];
         for (target, word) in
-            bytes
-                .chunks_exact_mut(8)
-                .zip([magic_to_status, body_bytes_and_opaque, self.cas])
+            bytes.chunks_exact_mut(8).zip([magic_to_status, body_bytes_and_opaque, self.cas])
         {
             target.copy_from_slice(&word.to_be_bytes());
         }
@@ -118,10 +116,7 @@ mod tests {
             ..Header::default()
         };
         assert_eq!(header.value_bytes(), None);
-        let fitting = Header {
-            body_bytes: 65_790,
-            ..header
-        };
+        let fitting = Header { body_bytes: 65_790, ..header };
         assert_eq!(fitting.value_bytes(), Some(0));
     }
 }

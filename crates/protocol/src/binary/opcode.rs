@@ -105,10 +105,8 @@ mod tests {
     #[test]
     fn each_quiet_opcode_has_a_form_that_is_not_quiet() {
         let quiet_opcodes: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
-        let loud_opcodes: Vec<u8> = quiet_opcodes
-            .iter()
-            .map(|opcode| without_quiet(*opcode))
-            .collect();
+        let loud_opcodes: Vec<u8> =
+            quiet_opcodes.iter().map(|opcode| without_quiet(*opcode)).collect();
         let expected = [
             GET, GETK, SET, ADD, REPLACE, DELETE, INCREMENT, DECREMENT, QUIT, FLUSH, APPEND,
             PREPEND, GAT, GATK,

@@ -163,13 +163,8 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     let Some(extras_and_key) = input.get(HEADER_BYTES..used) else {
         return Parsed::Incomplete;
     };
-    let (extras, key) = extras_and_key
-        .split_at_checked(extras_bytes)
-        .unwrap_or_default();
-    let request = OpcodeAndOpaque {
-        opcode: header.opcode,
-        opaque: header.opaque,
-    };
+    let (extras, key) = extras_and_key.split_at_checked(extras_bytes).unwrap_or_default();
+    let request = OpcodeAndOpaque { opcode: header.opcode, opaque: header.opaque };
     if let Some(command) = decode_command(&header, extras, key, value_bytes) {
         return Parsed::Request(request, command, used);
     }
@@ -187,10 +182,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 #[cold]
 fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
     let refusal = PacketRefusal {
-        request: OpcodeAndOpaque {
-            opcode: header.opcode,
-            opaque: header.opaque,
-        },
+        request: OpcodeAndOpaque { opcode: header.opcode, opaque: header.opaque },
         status,
         bytes_to_skip: 0,
         must_close: true,
@@ -243,11 +235,7 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
         opcode::SASL_AUTH | opcode::SASL_STEP => extras_bytes == 0 && has_key,
         _ => true,
     };
-    if is_valid {
-        Ok(value_bytes)
-    } else {
-        Err(Status::InvalidArguments)
-    }
+    if is_valid { Ok(value_bytes) } else { Err(Status::InvalidArguments) }
 }
 
 /// The command of a checked header; `None` for an opcode that is not served.
@@ -263,14 +251,10 @@ fn decode_command<'b>(
         opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ => {
             Command::Get(Get { key, touch: None })
         }
-        opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => Command::Get(Get {
-            key,
-            touch: Some(read_u32(extras, 0)),
-        }),
-        opcode::TOUCH => Command::Touch {
-            key,
-            exptime: read_u32(extras, 0),
-        },
+        opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => {
+            Command::Get(Get { key, touch: Some(read_u32(extras, 0)) })
+        }
+        opcode::TOUCH => Command::Touch { key, exptime: read_u32(extras, 0) },
         opcode::DELETE | opcode::DELETEQ => Command::Delete { key, required_cas },
         opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ => {
             let exptime = read_u32(extras, 16);
@@ -282,9 +266,7 @@ fn decode_command<'b>(
                 required_cas,
             }
         }
-        opcode::FLUSH | opcode::FLUSHQ => Command::Flush {
-            exptime: read_u32(extras, 0),
-        },
+        opcode::FLUSH | opcode::FLUSHQ => Command::Flush { exptime: read_u32(extras, 0) },
         opcode::STAT => Command::Stat(key),
         opcode::SASL_LIST_MECHANISMS => Command::SaslMechanisms,
         opcode::SASL_AUTH | opcode::SASL_STEP => Command::SaslLogin {

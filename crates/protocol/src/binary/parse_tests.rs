@@ -87,25 +87,15 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
         [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)]
     {
         let bytes = new_header(opcode::GET, key_bytes, extras_bytes, body_bytes).to_bytes();
-        let Parsed::Refused(refusal, used) = parse(&bytes) else {
-            panic!("accepted")
-        };
-        assert_eq!(
-            (refusal.status, used),
-            (Status::UnknownCommand, HEADER_BYTES)
-        );
+        let Parsed::Refused(refusal, used) = parse(&bytes) else { panic!("accepted") };
+        assert_eq!((refusal.status, used), (Status::UnknownCommand, HEADER_BYTES));
         assert!(refusal.must_close);
     }
-    for (key_bytes, body_bytes) in [
-        (251, 251),
-        (u16::MAX, 65_535),
-        (3, u32::MAX),
-        (3, (1 << 30) + 1),
-    ] {
+    for (key_bytes, body_bytes) in
+        [(251, 251), (u16::MAX, 65_535), (3, u32::MAX), (3, (1 << 30) + 1)]
+    {
         let bytes = new_header(opcode::APPEND, key_bytes, 0, body_bytes).to_bytes();
-        let Parsed::Refused(refusal, _) = parse(&bytes) else {
-            panic!("accepted")
-        };
+        let Parsed::Refused(refusal, _) = parse(&bytes) else { panic!("accepted") };
         assert_eq!(refusal.status, Status::InvalidArguments);
         assert!(refusal.must_close);
     }
@@ -115,14 +105,9 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
 fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
     for opcode in [opcode::VERBOSITY, 0x1f, 0x25, 0x30, 0x60, 0xff] {
         let bytes = packet(&new_header(opcode, 3, 4, 17));
-        let Parsed::Refused(refusal, used) = parse(&bytes) else {
-            panic!("accepted")
-        };
+        let Parsed::Refused(refusal, used) = parse(&bytes) else { panic!("accepted") };
         assert_eq!(used, HEADER_BYTES + 7);
-        assert_eq!(
-            (refusal.status, refusal.bytes_to_skip),
-            (Status::UnknownCommand, 10)
-        );
+        assert_eq!((refusal.status, refusal.bytes_to_skip), (Status::UnknownCommand, 10));
         assert!(!refusal.must_close);
     }
 }
@@ -130,15 +115,11 @@ fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
 #[test]
 fn a_login_names_its_mechanism_and_its_message_follows() {
     let list = new_header(opcode::SASL_LIST_MECHANISMS, 0, 0, 0).to_bytes();
-    let Parsed::Request(_, command, used) = parse(&list) else {
-        panic!("refused")
-    };
+    let Parsed::Request(_, command, used) = parse(&list) else { panic!("refused") };
     assert_eq!((command, used), (Command::SaslMechanisms, HEADER_BYTES));
     for (opcode, is_step) in [(opcode::SASL_AUTH, false), (opcode::SASL_STEP, true)] {
         let bytes = packet(&new_header(opcode, 5, 0, 25));
-        let Parsed::Request(_, command, used) = parse(&bytes) else {
-            panic!("refused")
-        };
+        let Parsed::Request(_, command, used) = parse(&bytes) else { panic!("refused") };
         let expected = Command::SaslLogin {
             mechanism: &bytes[HEADER_BYTES..used],
             message_bytes: 20,
@@ -164,9 +145,7 @@ fn another_first_byte_is_not_a_request_whatever_follows() {
 
 #[test]
 fn numbers_are_read_at_the_offsets_that_memcached_uses() {
-    let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21)
-        .to_bytes()
-        .to_vec();
+    let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21).to_bytes().to_vec();
     bytes.extend_from_slice(b"\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x07\0\0\0\x3ck");
     let expected = Command::Arith {
         key: b"k",
@@ -204,10 +183,8 @@ fn numbers_are_read_at_the_offsets_that_memcached_uses() {
 #[test]
 fn a_store_with_a_cas_unique_is_a_cas_but_an_append_or_prepend_keeps_its_verb() {
     let verb_of = |opcode, extras_bytes| {
-        let header = Header {
-            cas: 3,
-            ..new_header(opcode, 1, extras_bytes, u32::from(extras_bytes) + 1)
-        };
+        let header =
+            Header { cas: 3, ..new_header(opcode, 1, extras_bytes, u32::from(extras_bytes) + 1) };
         match parsed_command(&packet(&header)) {
             Command::Store(head) => {
                 assert_eq!(head.required_cas, Some(3));
@@ -228,9 +205,6 @@ fn the_key_to_fetch_ahead_is_that_of_the_first_request() {
     let bytes = packet(&new_header(opcode::GAT, 3, 4, 7));
     assert_eq!(likely_key(&bytes), Some(&b"kkk"[..]));
     assert_eq!(likely_key(&bytes[..bytes.len() - 1]), None);
-    assert_eq!(
-        likely_key(&packet(&new_header(opcode::NOOP, 0, 0, 0))),
-        None
-    );
+    assert_eq!(likely_key(&packet(&new_header(opcode::NOOP, 0, 0, 0))), None);
     assert_eq!(likely_key(b"get a\r\n"), None);
 }

@@ -67,14 +67,9 @@ pub fn parse_head(input: &[u8]) -> Result<Option<(ResponseHead<'_>, usize)>, Fau
     let Some(extras_and_key) = input.get(HEADER_BYTES..used) else {
         return Ok(None);
     };
-    let (extras, key) = extras_and_key
-        .split_at_checked(extras_bytes)
-        .unwrap_or_default();
+    let (extras, key) = extras_and_key.split_at_checked(extras_bytes).unwrap_or_default();
     let head = ResponseHead {
-        request: OpcodeAndOpaque {
-            opcode: header.opcode,
-            opaque: header.opaque,
-        },
+        request: OpcodeAndOpaque { opcode: header.opcode, opaque: header.opaque },
         status,
         cas: header.cas,
         extras,
@@ -96,16 +91,8 @@ mod tests {
 
     #[test]
     fn a_value_is_read_as_it_was_written() {
-        let request = OpcodeAndOpaque {
-            opcode: opcode::GETK,
-            opaque: 77,
-        };
-        let item = StoredItem {
-            key: b"key",
-            flags: 9,
-            value_bytes: 1000,
-            cas: u64::MAX,
-        };
+        let request = OpcodeAndOpaque { opcode: opcode::GETK, opaque: 77 };
+        let item = StoredItem { key: b"key", flags: 9, value_bytes: 1000, cas: u64::MAX };
         let mut bytes = Vec::new();
         write::write_value_head(&mut bytes, request, &item);
         for length in 0..bytes.len() {
@@ -123,36 +110,16 @@ mod tests {
     #[test]
     fn what_cannot_be_a_response_is_a_fault() {
         assert_eq!(parse_head(b"E"), Err(Fault::Magic));
-        let header = Header {
-            magic: MAGIC_RESPONSE,
-            ..Header::default()
-        };
+        let header = Header { magic: MAGIC_RESPONSE, ..Header::default() };
         let parse_header = |header: Header| {
             parse_head(&header.to_bytes()).map(|parsed_head| parsed_head.map(|(_, used)| used))
         };
-        assert_eq!(
-            parse_header(Header {
-                status: 7,
-                ..header
-            }),
-            Err(Fault::Status(7))
-        );
-        let long = Header {
-            key_bytes: 251,
-            body_bytes: 251,
-            ..header
-        };
+        assert_eq!(parse_header(Header { status: 7, ..header }), Err(Fault::Status(7)));
+        let long = Header { key_bytes: 251, body_bytes: 251, ..header };
         assert_eq!(parse_header(long), Err(Fault::Lengths));
-        let short = Header {
-            extras_bytes: 4,
-            body_bytes: 3,
-            ..header
-        };
+        let short = Header { extras_bytes: 4, body_bytes: 3, ..header };
         assert_eq!(parse_header(short), Err(Fault::Lengths));
-        let large = Header {
-            body_bytes: u32::MAX,
-            ..header
-        };
+        let large = Header { body_bytes: u32::MAX, ..header };
         assert_eq!(parse_header(large), Err(Fault::Lengths));
         assert_eq!(parse_number(b"\0\0\0\0\0\0\x01\0"), Some(256));
         assert_eq!(parse_number(b"\0"), None);

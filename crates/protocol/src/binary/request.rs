@@ -95,14 +95,7 @@ pub fn arith(
     let (initial_part, exptime_part) = after_delta.split_at_mut(8);
     initial_part.copy_from_slice(&initial.to_be_bytes());
     exptime_part.copy_from_slice(&exptime.to_be_bytes());
-    write_request(
-        out,
-        opcode_and_opaque,
-        parameters.required_cas,
-        &extras,
-        key,
-        0,
-    );
+    write_request(out, opcode_and_opaque, parameters.required_cas, &extras, key, 0);
 }
 
 /// Appends a login by SASL PLAIN (RFC 4616). Neither the user nor the password may contain a NUL.
@@ -110,10 +103,7 @@ pub fn sasl_plain(out: &mut Vec<u8>, opaque: u32, user: &[u8], password: &[u8]) 
     let message_bytes = (user.len() + password.len()) as u32 + 2;
     write_request(
         out,
-        OpcodeAndOpaque {
-            opcode: opcode::SASL_AUTH,
-            opaque,
-        },
+        OpcodeAndOpaque { opcode: opcode::SASL_AUTH, opaque },
         0,
         b"",
         b"PLAIN",
@@ -128,19 +118,13 @@ pub fn sasl_plain(out: &mut Vec<u8>, opaque: u32, user: &[u8], password: &[u8]) 
 /// Appends a flush, after `delay_s` seconds if not 0.
 pub fn flush(out: &mut Vec<u8>, opaque: u32, delay_s: u32) {
     let extras = delay_s.to_be_bytes();
-    let opcode_and_opaque = OpcodeAndOpaque {
-        opcode: opcode::FLUSH,
-        opaque,
-    };
+    let opcode_and_opaque = OpcodeAndOpaque { opcode: opcode::FLUSH, opaque };
     write_request(out, opcode_and_opaque, 0, &extras, b"", 0);
 }
 
 /// Appends a request for statistics, of one family if `argument` is not empty.
 pub fn stat(out: &mut Vec<u8>, opaque: u32, argument: &[u8]) {
-    let opcode_and_opaque = OpcodeAndOpaque {
-        opcode: opcode::STAT,
-        opaque,
-    };
+    let opcode_and_opaque = OpcodeAndOpaque { opcode: opcode::STAT, opaque };
     write_request(out, opcode_and_opaque, 0, b"", argument, 0);
 }
 

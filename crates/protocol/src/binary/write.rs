@@ -48,12 +48,7 @@ pub const fn value_head_bytes_max(key: &[u8]) -> usize {
 
 /// Appends the response to a touch that found the item: its client flags and no value.
 pub fn write_touched(out: &mut Vec<u8>, request: OpcodeAndOpaque, flags: u32, cas: u64) {
-    let item = StoredItem {
-        key: b"",
-        flags,
-        value_bytes: 0,
-        cas,
-    };
+    let item = StoredItem { key: b"", flags, value_bytes: 0, cas };
     write_value_head(out, request, &item);
 }
 
@@ -130,12 +125,7 @@ mod tests {
 
     #[test]
     fn a_value_head_has_flags_and_the_key_only_if_the_opcode_returns_it() {
-        let item = StoredItem {
-            key: b"key",
-            flags: 0x0102_0304,
-            value_bytes: 5,
-            cas: 9,
-        };
+        let item = StoredItem { key: b"key", flags: 0x0102_0304, value_bytes: 5, cas: 9 };
         let value_head_for = |opcode| {
             let mut out = Vec::new();
             write_value_head(&mut out, OpcodeAndOpaque { opcode, opaque: 7 }, &item);
@@ -155,10 +145,7 @@ mod tests {
     #[test]
     fn an_error_carries_memcacheds_text() {
         let mut out = Vec::new();
-        let request = OpcodeAndOpaque {
-            opcode: opcode::SETQ,
-            opaque: 1,
-        };
+        let request = OpcodeAndOpaque { opcode: opcode::SETQ, opaque: 1 };
         write_error(&mut out, request, Status::TooLarge);
         assert!(out.starts_with(b"\x81\x11\x00\x00\x00\x00\x00\x03\x00\x00\x00\x0a"));
         assert!(out.ends_with(b"Too large."));

@@ -124,11 +124,7 @@ impl<'b> MetaFlags<'b> {
 
     /// Parses the flag tokens of a line; an error is the reply line.
     pub fn parse(text: &'b [u8]) -> Result<MetaFlags<'b>, &'static [u8]> {
-        let mut flags = MetaFlags {
-            text,
-            delta: 1,
-            ..MetaFlags::default()
-        };
+        let mut flags = MetaFlags { text, delta: 1, ..MetaFlags::default() };
         let mut error_reply = None;
         let mut flag_count = 0;
         for token in ascii::tokens(text) {
@@ -163,17 +159,9 @@ impl<'b> MetaFlags<'b> {
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
-            b'N' => store_argument(
-                &mut self.vivify,
-                parse_exptime(argument),
-                replies::BAD_TOKEN,
-            ),
+            b'N' => store_argument(&mut self.vivify, parse_exptime(argument), replies::BAD_TOKEN),
             b'T' => store_argument(&mut self.touch, parse_exptime(argument), replies::BAD_TOKEN),
-            b'R' => store_argument(
-                &mut self.recache,
-                parse_exptime(argument),
-                replies::BAD_TOKEN,
-            ),
+            b'R' => store_argument(&mut self.recache, parse_exptime(argument), replies::BAD_TOKEN),
             b'F' => store_argument(
                 &mut self.client_flags,
                 ascii::parse_u32(argument),
@@ -184,27 +172,21 @@ impl<'b> MetaFlags<'b> {
                 ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
-            b'E' => store_argument(
-                &mut self.new_unique,
-                ascii::parse_u64(argument),
-                replies::BAD_TOKEN,
-            ),
+            b'E' => {
+                store_argument(&mut self.new_unique, ascii::parse_u64(argument), replies::BAD_TOKEN)
+            }
             // Without a letter memcached reads the byte after the `M`, which is not a mode.
-            b'M' => store_argument(
-                &mut self.mode,
-                Some(argument.first().copied().unwrap_or(b' ')),
-                b"",
-            ),
+            b'M' => {
+                store_argument(&mut self.mode, Some(argument.first().copied().unwrap_or(b' ')), b"")
+            }
             b'J' => store_argument(
                 &mut self.initial,
                 ascii::parse_u64(argument),
                 replies::BAD_ARITH_FLAG,
             ),
-            b'D' => store_argument(
-                &mut self.delta,
-                ascii::parse_u64(argument),
-                replies::BAD_ARITH_FLAG,
-            ),
+            b'D' => {
+                store_argument(&mut self.delta, ascii::parse_u64(argument), replies::BAD_ARITH_FLAG)
+            }
             _ => return None,
         };
         Some(parsed)
@@ -233,12 +215,7 @@ mod tests {
         let flags = MetaFlags::parse(b"v T30 k C5 Oabc F7 N-1").unwrap();
         assert!(flags.has(b'v') && flags.has(b'k') && !flags.has(b's'));
         assert_eq!(
-            (
-                flags.touch,
-                flags.required_cas,
-                flags.client_flags,
-                flags.vivify
-            ),
+            (flags.touch, flags.required_cas, flags.client_flags, flags.vivify),
             (30, 5, 7, -1)
         );
         assert_eq!(flags.delta, 1);
@@ -258,14 +235,8 @@ mod tests {
             assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
             assert_eq!(used, line.len());
         }
-        for line in [
-            " v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r",
-        ] {
-            assert_eq!(
-                MetaFlags::parse_argumentless(line.as_bytes()),
-                None,
-                "{line:?}"
-            );
+        for line in [" v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r"] {
+            assert_eq!(MetaFlags::parse_argumentless(line.as_bytes()), None, "{line:?}");
         }
     }
 
@@ -277,9 +248,6 @@ mod tests {
         assert_eq!(MetaFlags::parse(b"T4294967296"), Err(replies::BAD_TOKEN));
         assert_eq!(MetaFlags::parse(b"F4294967296"), Err(replies::BAD_FORMAT));
         assert_eq!(MetaFlags::parse(&[b'O'; 33]), Err(replies::OPAQUE_TOO_LONG));
-        assert_eq!(
-            MetaFlags::parse(&[b'O'; 32]).map(|flags| flags.has(b'O')),
-            Ok(true)
-        );
+        assert_eq!(MetaFlags::parse(&[b'O'; 32]).map(|flags| flags.has(b'O')), Ok(true));
     }
 }

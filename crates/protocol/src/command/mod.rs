@@ -187,21 +187,11 @@ impl LineRefusal {
 
     /// A refusal after which the next command can be executed.
     pub const fn new(reply: &'static [u8]) -> LineRefusal {
-        LineRefusal {
-            reply,
-            bytes_to_skip: 0,
-            noreply: false,
-            must_close: false,
-        }
+        LineRefusal { reply, bytes_to_skip: 0, noreply: false, must_close: false }
     }
 
     /// A refusal after which the connection closes.
     pub const fn closing(reply: &'static [u8]) -> LineRefusal {
-        LineRefusal {
-            reply,
-            bytes_to_skip: 0,
-            noreply: false,
-            must_close: true,
-        }
+        LineRefusal { reply, bytes_to_skip: 0, noreply: false, must_close: true }
     }
 }

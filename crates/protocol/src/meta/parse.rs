@@ -25,12 +25,8 @@ pub fn parse_line<'b>(verb: &[u8], after_verb: &'b [u8]) -> Result<Command<'b>, 
     let mut arguments = after_verb;
     let key = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     match verb {
-        b"mg" => parse_meta_line(key, arguments)
-            .map(Command::MetaGet)
-            .map_err(LineRefusal::new),
-        b"md" => parse_meta_line(key, arguments)
-            .map(Command::MetaDelete)
-            .map_err(LineRefusal::new),
+        b"mg" => parse_meta_line(key, arguments).map(Command::MetaGet).map_err(LineRefusal::new),
+        b"md" => parse_meta_line(key, arguments).map(Command::MetaDelete).map_err(LineRefusal::new),
         b"ma" => parse_arith(key, arguments),
         b"ms" => parse_set(key, arguments),
         b"mf" => parse_flush_prefix(key, arguments),
@@ -43,10 +39,7 @@ fn parse_meta_line<'b>(key: &'b [u8], flags_text: &'b [u8]) -> Result<MetaLine<'
     if key.len() > KEY_BYTES_MAX {
         return Err(replies::BAD_FORMAT);
     }
-    let line = MetaLine {
-        key,
-        flags: MetaFlags::parse(flags_text)?,
-    };
+    let line = MetaLine { key, flags: MetaFlags::parse(flags_text)? };
     if line.flags.has(b'b') && base64::decode(key, &mut Vec::new()).is_none() {
         return Err(replies::BAD_KEY);
     }
@@ -56,17 +49,9 @@ fn parse_meta_line<'b>(key: &'b [u8], flags_text: &'b [u8]) -> Result<MetaLine<'
 fn parse_arith<'b>(key: &'b [u8], arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     let line = parse_meta_line(key, arguments).map_err(|reply| {
         // memcached has one error text for every bad flag of `ma`, except those that its tokenizer refuses.
-        let keeps_reply = [
-            replies::BAD_FORMAT,
-            replies::OPAQUE_TOO_LONG,
-            replies::TOO_MANY_FLAGS,
-        ]
-        .contains(&reply);
-        LineRefusal::new(if keeps_reply {
-            reply
-        } else {
-            replies::BAD_ARITH_FLAG
-        })
+        let keeps_reply = [replies::BAD_FORMAT, replies::OPAQUE_TOO_LONG, replies::TOO_MANY_FLAGS]
+            .contains(&reply);
+        LineRefusal::new(if keeps_reply { reply } else { replies::BAD_ARITH_FLAG })
     })?;
     match line.flags.mode {
         0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),
@@ -129,10 +114,7 @@ mod tests {
             panic!()
         };
         assert_eq!(line.key, b"foo");
-        assert_eq!(
-            ascii::tokens(line.flags.text).collect::<Vec<_>>(),
-            [b"t", b"v", b"s"]
-        );
+        assert_eq!(ascii::tokens(line.flags.text).collect::<Vec<_>>(), [b"t", b"v", b"s"]);
     }
 
     #[test]
@@ -142,13 +124,7 @@ mod tests {
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
         }
         let long = [b"mg ", &[b'k'; 251][..], b" v\r\n"].concat();
-        for input in [
-            &b"mg  foo v\r\n"[..],
-            b"mg foo b\r\n",
-            b"mg foo v",
-            b"mg \r\n",
-            &long,
-        ] {
+        for input in [&b"mg  foo v\r\n"[..], b"mg foo b\r\n", b"mg foo v", b"mg \r\n", &long] {
             assert_eq!(parse_simple_get(input), None);
         }
     }
@@ -181,18 +157,9 @@ mod tests {
         assert_eq!(parse_refused(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
         assert_eq!(parse_refused(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
         assert_eq!(parse_refused(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(
-            parse_refused(b"ms foo 3 MZ\r\n"),
-            (replies::BAD_SET_MODE, 5)
-        );
+        assert_eq!(parse_refused(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
         assert_eq!(parse_refused(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
-        assert_eq!(
-            parse_refused(b"ma foo Dabc\r\n"),
-            (replies::BAD_ARITH_FLAG, 0)
-        );
-        assert_eq!(
-            parse_refused(b"ma foo MX\r\n"),
-            (replies::BAD_ARITH_MODE, 0)
-        );
+        assert_eq!(parse_refused(b"ma foo Dabc\r\n"), (replies::BAD_ARITH_FLAG, 0));
+        assert_eq!(parse_refused(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
     }
 }

@@ -78,9 +78,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         b"EX" => MetaCode::Exists,
         b"MN" => MetaCode::Noop,
         _ => {
-            return parse_error_line(line)
-                .map(Line::Error)
-                .ok_or(ReplyFault::Unexpected);
+            return parse_error_line(line).map(Line::Error).ok_or(ReplyFault::Unexpected);
         }
     };
     let mut tokens = after_code.split(|&b| b == b' ');
@@ -89,21 +87,14 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         return Err(ReplyFault::Unexpected);
     }
     let value_bytes = match code {
-        MetaCode::Value => tokens
-            .next()
-            .and_then(parse_number)
-            .ok_or(ReplyFault::BadNumber)?,
+        MetaCode::Value => tokens.next().and_then(parse_number).ok_or(ReplyFault::BadNumber)?,
         _ => 0,
     };
     let mut flags = MetaReplyFlags::default();
     for token in tokens {
         read_flag(token, &mut flags)?;
     }
-    Ok(Line::Reply {
-        code,
-        value_bytes,
-        flags,
-    })
+    Ok(Line::Reply { code, value_bytes, flags })
 }
 
 fn read_flag<'a>(token: &'a [u8], flags: &mut MetaReplyFlags<'a>) -> Result<(), ReplyFault> {
@@ -144,19 +135,12 @@ mod tests {
 
     #[test]
     fn a_value_line_gives_length_and_flags() {
-        let Ok(Line::Reply {
-            code,
-            value_bytes,
-            flags,
-        }) = parse(b"VA 40 kfoo f16 O7 t-1 h0 l3")
+        let Ok(Line::Reply { code, value_bytes, flags }) = parse(b"VA 40 kfoo f16 O7 t-1 h0 l3")
         else {
             panic!("not a reply")
         };
         assert_eq!((code, value_bytes), (MetaCode::Value, 40));
-        assert_eq!(
-            (flags.key, flags.client_flags, flags.opaque),
-            (Some(&b"foo"[..]), 16, Some(7))
-        );
+        assert_eq!((flags.key, flags.client_flags, flags.opaque), (Some(&b"foo"[..]), 16, Some(7)));
         assert_eq!(
             (flags.ttl_s, flags.was_hit, flags.last_access_s),
             (Some(-1), Some(false), Some(3))
@@ -176,10 +160,7 @@ mod tests {
         assert_eq!(parse(b"HD Oabc"), Err(ReplyFault::BadNumber));
         assert!(matches!(
             parse(b"ERROR"),
-            Ok(Line::Error(ErrorLine {
-                kind: ErrorLineKind::UnknownCommand,
-                ..
-            }))
+            Ok(Line::Error(ErrorLine { kind: ErrorLineKind::UnknownCommand, .. }))
         ));
     }
 }

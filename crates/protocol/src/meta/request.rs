@@ -128,14 +128,7 @@ pub fn get_value_only(out: &mut Vec<u8>, key: &[u8]) {
 
 /// Appends the head of `ms` without an opaque, for replies that are matched by their order.
 pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], parameters: &TextStoreParameters) {
-    start_line(
-        out,
-        b"ms ",
-        WireKey {
-            bytes: key,
-            is_base64: false,
-        },
-    );
+    start_line(out, b"ms ", WireKey { bytes: key, is_base64: false });
     out.push(b' ');
     write_decimal(out, parameters.value_bytes);
     if parameters.flags != 0 {
@@ -210,40 +203,21 @@ pub fn noop(out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const KEY: WireKey<'static> = WireKey {
-        bytes: b"k",
-        is_base64: false,
-    };
+    const KEY: WireKey<'static> = WireKey { bytes: b"k", is_base64: false };
 
     #[test]
     fn a_quiet_set_sends_only_what_differs_from_the_default() {
-        let parameters = TextStoreParameters {
-            flags: 0,
-            exptime: 0,
-            value_bytes: 3,
-            noreply: false,
-        };
+        let parameters =
+            TextStoreParameters { flags: 0, exptime: 0, value_bytes: 3, noreply: false };
         let mut out = Vec::new();
-        set(
-            &mut out,
-            StoreMode::Set,
-            KEY,
-            &parameters,
-            CommonFields {
-                opaque: 7,
-                quiet: true,
-            },
-        );
+        set(&mut out, StoreMode::Set, KEY, &parameters, CommonFields { opaque: 7, quiet: true });
         assert_eq!(out, b"ms k 3 O7 q\r\n");
     }
 
     #[test]
     fn an_invalidation_names_the_unique_it_is_for() {
         let mut out = Vec::new();
-        let common = CommonFields {
-            opaque: 3,
-            quiet: true,
-        };
+        let common = CommonFields { opaque: 3, quiet: true };
         invalidate(&mut out, KEY, 9, common);
         assert_eq!(out, b"md k C9 I O3 q\r\n");
     }
@@ -251,16 +225,8 @@ mod tests {
     #[test]
     fn a_get_without_a_bump_sends_the_flag_u() {
         let mut out = Vec::new();
-        let fields = GetFields {
-            value: true,
-            ttl: true,
-            no_bump: true,
-            ..GetFields::default()
-        };
-        let common = CommonFields {
-            opaque: 1,
-            quiet: false,
-        };
+        let fields = GetFields { value: true, ttl: true, no_bump: true, ..GetFields::default() };
+        let common = CommonFields { opaque: 1, quiet: false };
         get(&mut out, KEY, fields, common);
         assert_eq!(out, b"mg k k f v t u O1\r\n");
     }
@@ -268,38 +234,16 @@ mod tests {
     #[test]
     fn a_base64_key_is_marked() {
         let mut out = Vec::new();
-        let key = WireKey {
-            bytes: b"YSBi",
-            is_base64: true,
-        };
-        delete(
-            &mut out,
-            key,
-            CommonFields {
-                opaque: 1,
-                quiet: false,
-            },
-        );
+        let key = WireKey { bytes: b"YSBi", is_base64: true };
+        delete(&mut out, key, CommonFields { opaque: 1, quiet: false });
         assert_eq!(out, b"md YSBi b O1\r\n");
     }
 
     #[test]
     fn arithmetic_with_an_initial_number_sends_its_expiry() {
         let mut out = Vec::new();
-        let subtraction = Arithmetic {
-            delta: 2,
-            is_decrement: true,
-            initial: Some((5, 60)),
-        };
-        arithmetic(
-            &mut out,
-            KEY,
-            &subtraction,
-            CommonFields {
-                opaque: 1,
-                quiet: false,
-            },
-        );
+        let subtraction = Arithmetic { delta: 2, is_decrement: true, initial: Some((5, 60)) };
+        arithmetic(&mut out, KEY, &subtraction, CommonFields { opaque: 1, quiet: false });
         assert_eq!(out, b"ma k v MD D2 J5 N60 O1\r\n");
     }
 }

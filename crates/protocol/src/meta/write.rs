@@ -55,11 +55,9 @@ pub fn write_hit(
             _ => {}
         }
     }
-    for (applies, flag_text) in [
-        (item.already_won, b" Z"),
-        (item.is_stale, b" X"),
-        (item.won, b" W"),
-    ] {
+    for (applies, flag_text) in
+        [(item.already_won, b" Z"), (item.is_stale, b" X"), (item.won, b" W")]
+    {
         if applies {
             out.extend_from_slice(flag_text);
         }
@@ -176,28 +174,14 @@ mod tests {
     use crate::meta::MetaFlags;
 
     fn line<'b>(key: &'b [u8], text: &'b [u8]) -> MetaLine<'b> {
-        MetaLine {
-            key,
-            flags: MetaFlags::parse(text).unwrap(),
-        }
+        MetaLine { key, flags: MetaFlags::parse(text).unwrap() }
     }
 
     #[test]
     fn a_hit_returns_its_flags_in_the_order_of_the_request() {
-        let item = MetaItem {
-            value_bytes: 5,
-            unique: 9,
-            won: true,
-            ..MetaItem::default()
-        };
+        let item = MetaItem { value_bytes: 5, unique: 9, won: true, ..MetaItem::default() };
         let mut out = Vec::new();
-        write_hit(
-            &mut out,
-            &line(b"foo", b"c k t Oab v s"),
-            b"foo",
-            &item,
-            true,
-        );
+        write_hit(&mut out, &line(b"foo", b"c k t Oab v s"), b"foo", &item, true);
         assert_eq!(out, b"VA 5 c9 kfoo t-1 Oab s5 W\r\n");
     }
 

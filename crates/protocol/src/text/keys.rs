@@ -60,11 +60,7 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
     }
     let Some(key_len) = memchr::memchr2(b' ', b'\n', text) else {
         let is_too_long = text.len() > KEY_BYTES_MAX + 1;
-        return if is_too_long {
-            KeyToken::TooLong
-        } else {
-            KeyToken::Incomplete
-        };
+        return if is_too_long { KeyToken::TooLong } else { KeyToken::Incomplete };
     };
     let Some((mut key, tail)) = text.split_at_checked(key_len) else {
         return KeyToken::Incomplete;

@@ -101,10 +101,7 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut arguments: &'b [u8], used: usi
     } else {
         None
     };
-    let head = GetHead {
-        with_cas: verb.ends_with(b"s"),
-        touch,
-    };
+    let head = GetHead { with_cas: verb.ends_with(b"s"), touch };
     Parsed::Command(Command::Get(head), line.len() - arguments.len())
 }
 
@@ -121,10 +118,7 @@ fn is_noreply(arguments: &[u8]) -> bool {
 }
 
 fn refuse_bad_format(noreply: bool) -> LineRefusal {
-    LineRefusal {
-        noreply,
-        ..LineRefusal::new(replies::BAD_FORMAT)
-    }
+    LineRefusal { noreply, ..LineRefusal::new(replies::BAD_FORMAT) }
 }
 
 fn parse_store(command: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
@@ -147,18 +141,15 @@ fn parse_store(command: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_
     if key.len() > KEY_BYTES_MAX {
         return Err(refusal);
     }
-    let (Some(flags), Some(exptime)) = (
-        parse_client_flags(flags_text),
-        ascii::parse_i64(exptime_text),
-    ) else {
+    let (Some(flags), Some(exptime)) =
+        (parse_client_flags(flags_text), ascii::parse_i64(exptime_text))
+    else {
         return Err(refusal);
     };
     let required_cas = match command {
-        StoreCommand::Cas => Some(
-            ascii::take_token(&mut arguments)
-                .and_then(ascii::parse_u64)
-                .ok_or(refusal)?,
-        ),
+        StoreCommand::Cas => {
+            Some(ascii::take_token(&mut arguments).and_then(ascii::parse_u64).ok_or(refusal)?)
+        }
         _ => None,
     };
     Ok(Command::Store(StoreHead {
@@ -188,10 +179,7 @@ fn take_key<'b>(arguments: &mut &'b [u8]) -> Result<&'b [u8], LineRefusal> {
 
 fn parse_delete(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut arguments)?;
-    Ok(Command::Delete {
-        key,
-        noreply: is_noreply(arguments),
-    })
+    Ok(Command::Delete { key, noreply: is_noreply(arguments) })
 }
 
 fn parse_arith(mut arguments: &[u8], is_decrement: bool) -> Result<Command<'_>, LineRefusal> {
@@ -199,16 +187,9 @@ fn parse_arith(mut arguments: &[u8], is_decrement: bool) -> Result<Command<'_>, 
     let noreply = is_noreply(arguments);
     let delta_text =
         ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let delta = ascii::parse_u64(delta_text).ok_or(LineRefusal {
-        noreply,
-        ..LineRefusal::new(replies::BAD_DELTA)
-    })?;
-    Ok(Command::Arith {
-        key,
-        delta,
-        is_decrement,
-        noreply,
-    })
+    let delta = ascii::parse_u64(delta_text)
+        .ok_or(LineRefusal { noreply, ..LineRefusal::new(replies::BAD_DELTA) })?;
+    Ok(Command::Arith { key, delta, is_decrement, noreply })
 }
 
 fn parse_touch(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
@@ -216,15 +197,9 @@ fn parse_touch(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let noreply = is_noreply(arguments);
     let exptime_text =
         ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let exptime = parse_exptime32(exptime_text).ok_or(LineRefusal {
-        noreply,
-        ..LineRefusal::new(replies::BAD_EXPTIME)
-    })?;
-    Ok(Command::Touch {
-        key,
-        exptime,
-        noreply,
-    })
+    let exptime = parse_exptime32(exptime_text)
+        .ok_or(LineRefusal { noreply, ..LineRefusal::new(replies::BAD_EXPTIME) })?;
+    Ok(Command::Touch { key, exptime, noreply })
 }
 
 fn parse_flush_prefix(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
@@ -237,11 +212,7 @@ fn parse_flush_prefix(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> 
 }
 
 fn make_admin_command(admin_verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
-    Command::Admin {
-        verb: admin_verb,
-        arguments,
-        noreply: false,
-    }
+    Command::Admin { verb: admin_verb, arguments, noreply: false }
 }
 
 /// The rare commands, which memcached finds by their first token after leading spaces.
@@ -260,14 +231,8 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
         b"debugtime" => AdminVerb::DebugTime,
         b"misbehave" => AdminVerb::Misbehave,
         // A browser or a forged request: headers follow, and perhaps commands in a body.
-        _ if ascii::tokens(arguments)
-            .last()
-            .is_some_and(|token| token.starts_with(b"HTTP/")) =>
-        {
-            return Err(LineRefusal {
-                noreply: true,
-                ..LineRefusal::closing(replies::ERROR)
-            });
+        _ if ascii::tokens(arguments).last().is_some_and(|token| token.starts_with(b"HTTP/")) => {
+            return Err(LineRefusal { noreply: true, ..LineRefusal::closing(replies::ERROR) });
         }
         _ => {
             return Err(LineRefusal {
@@ -276,11 +241,7 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
             });
         }
     };
-    Ok(Command::Admin {
-        verb: admin_verb,
-        arguments,
-        noreply: is_noreply(arguments),
-    })
+    Ok(Command::Admin { verb: admin_verb, arguments, noreply: is_noreply(arguments) })
 }
 
 #[cfg(test)]

@@ -74,10 +74,7 @@ fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     if let Some(after_keyword) = stat.or_else(|| line.strip_prefix(b"PREFIX ")) {
         let end = memchr(b' ', after_keyword).unwrap_or(after_keyword.len());
         let (name, value) = after_keyword.split_at(end);
-        return Ok(Line::Stat(
-            name,
-            value.strip_prefix(b" ").unwrap_or_default(),
-        ));
+        return Ok(Line::Stat(name, value.strip_prefix(b" ").unwrap_or_default()));
     }
     if let Some(version) = line.strip_prefix(b"VERSION ") {
         return Ok(Line::Version(version));
@@ -86,22 +83,14 @@ fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         return Ok(Line::Error(error_line));
     }
     // memcached pads a decremented number with spaces in the item, never in the reply.
-    parse_number(line)
-        .map(Line::Number)
-        .ok_or(ReplyFault::Unexpected)
+    parse_number(line).map(Line::Number).ok_or(ReplyFault::Unexpected)
 }
 
 fn parse_value_line(after_keyword: &[u8]) -> Result<Line<'_>, ReplyFault> {
     let mut tokens = after_keyword.split(|&b| b == b' ');
-    let key = tokens
-        .next()
-        .filter(|key| !key.is_empty())
-        .ok_or(ReplyFault::Unexpected)?;
-    let mut next_number = || {
-        tokens
-            .next()
-            .map(|token| parse_number(token).ok_or(ReplyFault::BadNumber))
-    };
+    let key = tokens.next().filter(|key| !key.is_empty()).ok_or(ReplyFault::Unexpected)?;
+    let mut next_number =
+        || tokens.next().map(|token| parse_number(token).ok_or(ReplyFault::BadNumber));
     let flags = next_number().ok_or(ReplyFault::Unexpected)??;
     let value_bytes = next_number().ok_or(ReplyFault::Unexpected)??;
     let cas = next_number().transpose()?;
@@ -109,12 +98,7 @@ fn parse_value_line(after_keyword: &[u8]) -> Result<Line<'_>, ReplyFault> {
         return Err(ReplyFault::Unexpected);
     }
     let flags = u32::try_from(flags).map_err(|_| ReplyFault::BadNumber)?;
-    Ok(Line::Value {
-        key,
-        flags,
-        value_bytes,
-        cas,
-    })
+    Ok(Line::Value { key, flags, value_bytes, cas })
 }
 
 #[cfg(test)]
@@ -123,12 +107,7 @@ mod tests {
 
     #[test]
     fn a_value_head_gives_key_flags_length_and_unique() {
-        let expected = Line::Value {
-            key: b"k",
-            flags: 16,
-            value_bytes: 40,
-            cas: Some(9),
-        };
+        let expected = Line::Value { key: b"k", flags: 16, value_bytes: 40, cas: Some(9) };
         assert_eq!(parse(b"VALUE k 16 40 9"), Ok(expected));
     }
 
@@ -136,10 +115,7 @@ mod tests {
     fn numbers_that_do_not_fit_are_faults() {
         assert_eq!(parse(b"VALUE k 4294967296 1"), Err(ReplyFault::BadNumber));
         assert_eq!(parse(b"VALUE k 0 -1"), Err(ReplyFault::BadNumber));
-        assert_eq!(
-            parse(b"VALUE k 0 99999999999999999999"),
-            Err(ReplyFault::BadNumber)
-        );
+        assert_eq!(parse(b"VALUE k 0 99999999999999999999"), Err(ReplyFault::BadNumber));
         assert_eq!(parse_number(b"18446744073709551616"), None);
     }
 
@@ -148,10 +124,7 @@ mod tests {
         assert_eq!(take_line(b"END"), Ok(None));
         assert_eq!(take_line(b"END\r\nX"), Ok(Some((&b"END"[..], 5))));
         assert_eq!(take_line(b"END\n"), Err(ReplyFault::Unexpected));
-        assert_eq!(
-            take_line(&[b'x'; REPLY_LINE_BYTES_MAX]),
-            Err(ReplyFault::LineTooLong)
-        );
+        assert_eq!(take_line(&[b'x'; REPLY_LINE_BYTES_MAX]), Err(ReplyFault::LineTooLong));
     }
 
     #[test]
@@ -159,10 +132,7 @@ mod tests {
         let line = parse(b"SERVER_ERROR out of memory").unwrap();
         assert_eq!(
             line,
-            Line::Error(ErrorLine {
-                kind: ErrorLineKind::Server,
-                message: b"out of memory"
-            })
+            Line::Error(ErrorLine { kind: ErrorLineKind::Server, message: b"out of memory" })
         );
         assert_eq!(parse(b"ERRORS"), Err(ReplyFault::Unexpected));
     }

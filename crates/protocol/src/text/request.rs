@@ -103,12 +103,8 @@ mod tests {
     #[test]
     fn a_cas_sends_its_unique_and_a_noreply_its_token() {
         let mut out = Vec::new();
-        let parameters = TextStoreParameters {
-            flags: 16,
-            exptime: -1,
-            value_bytes: 3,
-            noreply: true,
-        };
+        let parameters =
+            TextStoreParameters { flags: 16, exptime: -1, value_bytes: 3, noreply: true };
         store(&mut out, StoreMode::Cas(7), b"k", &parameters);
         assert_eq!(out, b"cas k 16 -1 3 7 noreply\r\n");
     }

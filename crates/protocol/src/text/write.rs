@@ -45,10 +45,7 @@ const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
     let mut table = [[0; 8]; SMALL_VALUE_BYTES + 1];
     let mut value_bytes = 0;
     while value_bytes <= SMALL_VALUE_BYTES {
-        let (tens, ones) = (
-            b'0' + (value_bytes / 10) as u8,
-            b'0' + (value_bytes % 10) as u8,
-        );
+        let (tens, ones) = (b'0' + (value_bytes / 10) as u8, b'0' + (value_bytes % 10) as u8);
         table[value_bytes] = match tens {
             b'0' => [b' ', b'0', b' ', ones, b'\r', b'\n', 0, 0],
             _ => [b' ', b'0', b' ', tens, ones, b'\r', b'\n', 0],
@@ -69,9 +66,7 @@ pub fn write_small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
         padded_prefix.split_at_mut(6).0.copy_from_slice(b"VALUE ");
         padded_prefix
     };
-    let Some(size_field) = SIZE_FIELDS
-        .get(value.len())
-        .filter(|_| key.len() <= SHORT_KEY_BYTES)
+    let Some(size_field) = SIZE_FIELDS.get(value.len()).filter(|_| key.len() <= SHORT_KEY_BYTES)
     else {
         return false;
     };

@@ -146,11 +146,9 @@ impl CommandScanner {
                 emit(CommandEvent::MetaGet(parse_meta_get(line)));
             }
             Command::MetaNoop => emit(CommandEvent::Noop),
-            Command::Admin {
-                verb: AdminVerb::Stats,
-                arguments: [],
-                ..
-            } => emit(CommandEvent::AwaitEnd),
+            Command::Admin { verb: AdminVerb::Stats, arguments: [], .. } => {
+                emit(CommandEvent::AwaitEnd)
+            }
             Command::MetaGet(_)
             | Command::MetaDebug { .. }
             | Command::MetaFlushPrefix(_)
@@ -224,20 +222,13 @@ mod tests {
         assert_eq!(scan_pieces(&one_byte_pieces), (expected_events(), false));
         for length in 2..40 {
             let pieces: Vec<&[u8]> = CONVERSATION.chunks(length).collect();
-            assert_eq!(
-                scan_pieces(&pieces).0,
-                expected_events(),
-                "pieces of {length}"
-            );
+            assert_eq!(scan_pieces(&pieces).0, expected_events(), "pieces of {length}");
         }
     }
 
     #[test]
     fn a_connection_that_cannot_be_followed_is_marked_out_of_sync_and_emits_no_more_events() {
-        assert_eq!(
-            scan_pieces(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
-            (vec![], true)
-        );
+        assert_eq!(scan_pieces(&[b"\x80\x00\x00\x01", b"get a\r\n"]), (vec![], true));
         let long_key = [b"get ", &[b'x'; 300][..], b" b\r\n"].concat();
         assert_eq!(scan_pieces(&[&long_key, b"get a\r\n"]), (vec![], true));
         assert!(scan_pieces(&[&[b'x'; 3000]]).1, "no line of memcached");

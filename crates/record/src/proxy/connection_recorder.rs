@@ -82,8 +82,7 @@ impl ConnectionRecorder {
     /// Takes bytes of the client.
     pub(super) fn on_client_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.command_scanner
-            .scan(bytes, &mut |event| events.push(event));
+        self.command_scanner.scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_command(event, now);
         }
@@ -93,8 +92,7 @@ impl ConnectionRecorder {
     /// Takes bytes of the server.
     pub(super) fn on_server_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.reply_scanner
-            .scan(bytes, &mut |event| events.push(event));
+        self.reply_scanner.scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_reply(&event);
         }
@@ -220,10 +218,7 @@ mod tests {
     impl TestConnection {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let options = Options {
-                has_base: false,
-                ..Options::new(folder.path())
-            };
+            let options = Options { has_base: false, ..Options::new(folder.path()) };
             Self {
                 connection_recorder: ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP),
                 folder,
@@ -256,12 +251,7 @@ mod tests {
     }
 
     fn recorded_size(log: &RequestLog, key: &str) -> u32 {
-        let item_index = log
-            .items
-            .keys
-            .iter()
-            .position(|candidate| candidate == key)
-            .unwrap();
+        let item_index = log.items.keys.iter().position(|candidate| candidate == key).unwrap();
         log.items.sizes[item_index]
     }
 
@@ -273,10 +263,7 @@ mod tests {
     fn a_pause_ends_a_request_and_a_slow_reply_does_not() {
         let mut connection = TestConnection::new();
         connection.client_sends(0, b"get a b\r\nget a\r\n");
-        connection.server_sends(
-            400,
-            b"VALUE a 0 3\r\nxyz\r\nEND\r\nVALUE a 0 3\r\nxyz\r\nEND\r\n",
-        );
+        connection.server_sends(400, b"VALUE a 0 3\r\nxyz\r\nEND\r\nVALUE a 0 3\r\nxyz\r\nEND\r\n");
         connection.client_sends(449, b"get c\r\n");
         connection.server_sends(450, b"END\r\n");
         connection.client_sends(500, b"get d\r\n");
@@ -288,10 +275,7 @@ mod tests {
     #[test]
     fn a_sample_of_the_requests_is_recorded_and_each_of_them_whole() {
         let mut connection = TestConnection::new();
-        let options = Options {
-            sample: 0.5,
-            ..Options::new(connection.folder.path())
-        };
+        let options = Options { sample: 0.5, ..Options::new(connection.folder.path()) };
         connection.connection_recorder =
             ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP);
         for request_number in 0..100 {
@@ -300,11 +284,7 @@ mod tests {
         }
         let log = connection.finish_and_read_log();
         let request_keys = keys_by_request(&log);
-        assert!(
-            (20..80).contains(&request_keys.len()),
-            "{}",
-            request_keys.len()
-        );
+        assert!((20..80).contains(&request_keys.len()), "{}", request_keys.len());
         assert!(request_keys.iter().all(|keys| *keys == ["a", "b", "c"]));
     }
 
@@ -313,26 +293,18 @@ mod tests {
         let mut connection = TestConnection::new();
         connection.client_sends(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
         connection.client_sends(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
-        connection.server_sends(
-            2,
-            b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
-        );
+        connection
+            .server_sends(2, b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n");
         connection.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
         assert!(connection.connection_recorder.pending_replies.is_empty());
-        let counts = ConnectionCounts {
-            reads: 8,
-            writes: 1,
-        };
+        let counts = ConnectionCounts { reads: 8, writes: 1 };
         assert_eq!(connection.connection_recorder.counts, counts);
         let folder = connection.folder.path().to_owned();
         let recorder = connection.connection_recorder.recorder.clone();
         drop(connection.connection_recorder);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
-        assert_eq!(
-            keys_by_request(&log),
-            [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]
-        );
+        assert_eq!(keys_by_request(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
         let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| recorded_size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
         assert_eq!(log.requests.base_times_us, [0]);

@@ -52,15 +52,10 @@ pub(super) fn forward_bytes(
             return;
         }
         forward_latency.chunks.fetch_add(1, Relaxed);
-        forward_latency
-            .sum_ns
-            .fetch_add(started_at.elapsed().as_nanos() as u64, Relaxed);
+        forward_latency.sum_ns.fetch_add(started_at.elapsed().as_nanos() as u64, Relaxed);
     }
 }
 
 fn is_timeout(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

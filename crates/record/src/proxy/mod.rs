@@ -91,10 +91,7 @@ impl Proxy {
         options: Options,
         request_gap: Duration,
     ) -> Result<Self, ProxyError> {
-        let options = Options {
-            has_base: false,
-            ..options
-        };
+        let options = Options { has_base: false, ..options };
         options.check()?;
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
@@ -119,11 +116,7 @@ impl Proxy {
         let accept_thread = std::thread::Builder::new()
             .name("glasscache-proxy".to_owned())
             .spawn(move || accept_connections(&listener, &accept_shared))?;
-        Ok(Self {
-            address,
-            shared,
-            accept_thread: Some(accept_thread),
-        })
+        Ok(Self { address, shared, accept_thread: Some(accept_thread) })
     }
 
     /// Where it listens.
@@ -221,10 +214,8 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
     // Before any byte is passed on, and under no lock: two connections at once never share an instance.
     let recorder =
         Recorder::open_with_instance(shared.options.clone()).map_err(io::Error::other)?;
-    let connection_recorder = Mutex::new(ConnectionRecorder::new(
-        recorder.clone(),
-        shared.request_gap,
-    ));
+    let connection_recorder =
+        Mutex::new(ConnectionRecorder::new(recorder.clone(), shared.request_gap));
     let record_bytes = |direction: Direction, bytes: &[u8]| {
         let mut connection_recorder = lock(&connection_recorder);
         match direction {
@@ -252,19 +243,14 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
         scope.spawn(|| forward_direction(Direction::ToServer, client, &server));
         forward_direction(Direction::ToClient, &server, client);
     });
-    let connection_recorder = connection_recorder
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let (counts, is_out_of_sync) = (
-        connection_recorder.counts,
-        connection_recorder.is_out_of_sync(),
-    );
+    let connection_recorder =
+        connection_recorder.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (counts, is_out_of_sync) =
+        (connection_recorder.counts, connection_recorder.is_out_of_sync());
     drop(connection_recorder);
     shared.reads.fetch_add(counts.reads, Relaxed);
     shared.writes.fetch_add(counts.writes, Relaxed);
-    shared
-        .unrecorded_connections
-        .fetch_add(u64::from(is_out_of_sync), Relaxed);
+    shared.unrecorded_connections.fetch_add(u64::from(is_out_of_sync), Relaxed);
     let stats = recorder.stats();
     shared.recorded_requests.fetch_add(stats.recorded, Relaxed);
     shared.dropped_requests.fetch_add(stats.dropped, Relaxed);

@@ -121,11 +121,7 @@ mod tests {
                 key: Some(b"k".to_vec()),
                 value_bytes: 2,
             },
-            ReplyEvent::MetaValue {
-                opaque: None,
-                key: None,
-                value_bytes: 0,
-            },
+            ReplyEvent::MetaValue { opaque: None, key: None, value_bytes: 0 },
             ReplyEvent::MetaMiss,
             ReplyEvent::Noop,
         ];

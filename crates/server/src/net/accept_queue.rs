@@ -29,19 +29,14 @@ pub(crate) struct AcceptQueues {
 impl AcceptQueues {
     pub(crate) fn new(wakers: impl Iterator<Item = Waker>) -> AcceptQueues {
         AcceptQueues {
-            queues_and_wakers: wakers
-                .map(|waker| (AcceptQueue::default(), waker))
-                .collect(),
+            queues_and_wakers: wakers.map(|waker| (AcceptQueue::default(), waker)).collect(),
             next_worker: AtomicUsize::new(0),
         }
     }
 
     /// The queue of a worker.
     pub(crate) fn queue_of_worker(&self, worker_index: usize) -> AcceptQueue {
-        let queue = self
-            .queues_and_wakers
-            .get(worker_index)
-            .map(|(queue, _)| Arc::clone(queue));
+        let queue = self.queues_and_wakers.get(worker_index).map(|(queue, _)| Arc::clone(queue));
         queue.unwrap_or_default()
     }
 

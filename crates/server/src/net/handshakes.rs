@@ -62,10 +62,7 @@ struct AcceptedSocket {
 
 impl HandshakeQueue {
     pub(crate) fn new() -> rustix::io::Result<HandshakeQueue> {
-        Ok(HandshakeQueue {
-            accepted_sockets: Mutex::default(),
-            waker: Waker::new()?,
-        })
+        Ok(HandshakeQueue { accepted_sockets: Mutex::default(), waker: Waker::new()? })
     }
 
     /// Hands an accepted socket to the thread.
@@ -75,11 +72,7 @@ impl HandshakeQueue {
         info: Arc<ConnectionInfo>,
         client_certificate: ClientCertificate,
     ) {
-        lock(&self.accepted_sockets).push(AcceptedSocket {
-            socket,
-            info,
-            client_certificate,
-        });
+        lock(&self.accepted_sockets).push(AcceptedSocket { socket, info, client_certificate });
         self.waker.wake();
     }
 
@@ -131,13 +124,7 @@ impl Handshakes {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake_data = EventData::new_u64(WAKE_TOKEN);
         epoll::add(&epoll_fd, queue.waker.as_fd(), wake_data, EventFlags::IN)?;
-        Ok(Handshakes {
-            shared,
-            queue,
-            accept_queues,
-            epoll_fd,
-            ongoing: BTreeMap::new(),
-        })
+        Ok(Handshakes { shared, queue, accept_queues, epoll_fd, ongoing: BTreeMap::new() })
     }
 
     /// Does handshakes until the server stops; those that have begun are closed then.
@@ -177,12 +164,7 @@ impl Handshakes {
     fn begin_queued_handshakes(&mut self) {
         self.queue.waker.clear();
         let accepted_sockets = std::mem::take(&mut *lock(&self.queue.accepted_sockets));
-        for AcceptedSocket {
-            socket,
-            info,
-            client_certificate,
-        } in accepted_sockets
-        {
+        for AcceptedSocket { socket, info, client_certificate } in accepted_sockets {
             let ongoing_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1);
             while self.ongoing.len() >= ongoing_max as usize
                 && let Some((_, oldest)) = self.ongoing.pop_first()
@@ -217,11 +199,7 @@ impl Handshakes {
 
     fn add(&mut self, info: Arc<ConnectionInfo>, state: HandshakeState) {
         let serial = info.id.serial;
-        let handshake = OngoingHandshake {
-            info,
-            began_at: Instant::now(),
-            state,
-        };
+        let handshake = OngoingHandshake { info, began_at: Instant::now(), state };
         // Edge-triggered, and served until the socket has no more, so that a peeked header causes no second event.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(serial);
@@ -236,12 +214,7 @@ impl Handshakes {
 
     /// Continues a handshake as far as its socket allows.
     fn advance(&mut self, serial: u64) {
-        let Some(OngoingHandshake {
-            info,
-            began_at,
-            state,
-        }) = self.ongoing.remove(&serial)
-        else {
+        let Some(OngoingHandshake { info, began_at, state }) = self.ongoing.remove(&serial) else {
             return;
         };
         let begun_stream = match state {
@@ -251,14 +224,7 @@ impl Handshakes {
                     Ok(true) => self.begin_tls(socket, client_certificate),
                     Ok(false) => {
                         let state = HandshakeState::ProxyHeader(socket, client_certificate);
-                        self.ongoing.insert(
-                            serial,
-                            OngoingHandshake {
-                                info,
-                                began_at,
-                                state,
-                            },
-                        );
+                        self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
                         return;
                     }
                     Err(reason) => Err(reason),
@@ -272,14 +238,7 @@ impl Handshakes {
         match stream.continue_handshake() {
             Ok(HandshakeProgress::InProgress) => {
                 let state = HandshakeState::Tls(stream);
-                self.ongoing.insert(
-                    serial,
-                    OngoingHandshake {
-                        info,
-                        began_at,
-                        state,
-                    },
-                );
+                self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
             }
             Ok(HandshakeProgress::ClientClosed) => self.close(&info, CloseReason::Normal),
             Ok(HandshakeProgress::Complete { is_full_handshake }) => {
@@ -308,11 +267,7 @@ impl Handshakes {
             self.shared.connections.set_awaits_login(&info, true);
         }
         let stream = Stream::Tls(stream);
-        self.accept_queues.assign(AcceptedConnection {
-            stream,
-            info,
-            inherited_state: None,
-        });
+        self.accept_queues.assign(AcceptedConnection { stream, info, inherited_state: None });
     }
 
     fn close_late(&mut self, now: Instant) {
@@ -321,19 +276,14 @@ impl Handshakes {
         {
             let late_handshake = oldest.remove();
             let seconds = HANDSHAKE_TIME_MAX.as_secs();
-            self.fail(
-                &late_handshake.info,
-                &format!("it took longer than {seconds} seconds"),
-            );
+            self.fail(&late_handshake.info, &format!("it took longer than {seconds} seconds"));
         }
     }
 
     /// Counts and logs a handshake that failed.
     fn fail(&self, info: &ConnectionInfo, reason: &str) {
         if let Some(tls) = &self.shared.tls {
-            tls.counters
-                .handshake_errors
-                .fetch_add(1, Ordering::Relaxed);
+            tls.counters.handshake_errors.fetch_add(1, Ordering::Relaxed);
         }
         let format_line = || {
             let (client, descriptor) = (info.client(), info.id.descriptor);
@@ -357,9 +307,7 @@ impl Handshakes {
     fn close(&self, info: &ConnectionInfo, reason: CloseReason) {
         events::publish_connection(&self.shared, info, Some(reason.name()));
         if self.shared.logs_at(2) {
-            self.shared
-                .log
-                .queue_line(command_log::describe_connection(info, false));
+            self.shared.log.queue_line(command_log::describe_connection(info, false));
         }
         self.shared.connections.remove(info.id.serial);
     }

@@ -82,13 +82,9 @@ impl BoundSocket {
                 file_identity = identify_file(path);
                 wanted_mode = Some(*mode);
             }
-            (
-                Listen::Tls {
-                    client_certificate: demand,
-                    ..
-                },
-                _,
-            ) => client_certificate = Some(*demand),
+            (Listen::Tls { client_certificate: demand, .. }, _) => {
+                client_certificate = Some(*demand)
+            }
             _ => {}
         }
         BoundSocket {
@@ -152,11 +148,7 @@ fn identify_file(path: &Path) -> Option<(u64, u64)> {
 
 /// Binds all addresses of the settings, or none.
 pub(crate) fn bind_all(config: &Config) -> Result<Vec<BoundSocket>, Error> {
-    config
-        .listeners
-        .iter()
-        .map(|listen| bind_listener(listen, config.backlog))
-        .collect()
+    config.listeners.iter().map(|listen| bind_listener(listen, config.backlog)).collect()
 }
 
 pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
@@ -164,15 +156,9 @@ pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket
     let backlog = clamp_backlog(backlog);
     match listen {
         Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(bind_error),
-        Listen::Tls {
-            address,
-            client_certificate,
-        } => {
+        Listen::Tls { address, client_certificate } => {
             let bound = bind_tcp(*address, backlog).map_err(bind_error)?;
-            Ok(BoundSocket {
-                client_certificate: Some(*client_certificate),
-                ..bound
-            })
+            Ok(BoundSocket { client_certificate: Some(*client_certificate), ..bound })
         }
         Listen::Unix { path, mode } => {
             bind_unix(path, *mode, backlog).map_err(|error| Error::Bind(listen.to_string(), error))
@@ -181,11 +167,7 @@ pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket
 }
 
 fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
-    let family = if address.is_ipv6() {
-        AddressFamily::INET6
-    } else {
-        AddressFamily::INET
-    };
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let socket = stream_socket(family)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
@@ -260,12 +242,7 @@ impl Listener {
     ) -> rustix::io::Result<Listener> {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake_data = EventData::new_u64(WAKE_TOKEN);
-        epoll::add(
-            &epoll_fd,
-            shared.listener_waker.as_fd(),
-            wake_data,
-            EventFlags::IN,
-        )?;
+        epoll::add(&epoll_fd, shared.listener_waker.as_fd(), wake_data, EventFlags::IN)?;
         for (listener_index, bound) in bound_sockets.iter().enumerate() {
             let data = EventData::new_u64(listener_index as u64);
             epoll::add(&epoll_fd, &bound.socket, data, EventFlags::IN)?;
@@ -311,10 +288,7 @@ impl Listener {
         while self.shared.phases.is_running() {
             events.clear();
             // While there is memory to back, it only checks for new connections.
-            let zero_timeout = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
+            let zero_timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
             let _ = epoll::wait(
                 &self.epoll_fd,
                 rustix::buffer::spare_capacity(events),
@@ -373,19 +347,12 @@ impl Listener {
         let connections = &self.shared.connections;
         let wait_began_at = Instant::now();
         connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: ACCEPT_RETRY_DELAY.as_nanos() as i64,
-        };
-        let mut poll_fds = [rustix::event::PollFd::new(
-            &self.shared.listener_waker,
-            rustix::event::PollFlags::IN,
-        )];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: ACCEPT_RETRY_DELAY.as_nanos() as i64 };
+        let mut poll_fds =
+            [rustix::event::PollFd::new(&self.shared.listener_waker, rustix::event::PollFlags::IN)];
         let _ = rustix::event::poll(&mut poll_fds, Some(&timeout));
         let waited_us = wait_began_at.elapsed().as_micros() as u64;
-        connections
-            .listen_disabled_us
-            .fetch_add(waited_us, Ordering::Relaxed);
+        connections.listen_disabled_us.fetch_add(waited_us, Ordering::Relaxed);
     }
 
     fn add_connection(
@@ -395,10 +362,8 @@ impl Listener {
         listener_index: usize,
     ) {
         let connections = &self.shared.connections;
-        let client_certificate = self
-            .bound_sockets
-            .get(listener_index)
-            .and_then(|bound| bound.client_certificate);
+        let client_certificate =
+            self.bound_sockets.get(listener_index).and_then(|bound| bound.client_certificate);
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.log_refused(peer_address.as_ref());
@@ -418,10 +383,7 @@ impl Listener {
             None => Peer::Unix,
         };
         let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
-        let id = ConnectionId {
-            descriptor: socket.as_raw_fd(),
-            serial,
-        };
+        let id = ConnectionId { descriptor: socket.as_raw_fd(), serial };
         let has_proxy_header = self.is_proxy(&peer);
         let mut info = ConnectionInfo::new(id, peer, listener_index, self.shared.clock.now().0);
         info.has_proxy_header = has_proxy_header;
@@ -434,9 +396,7 @@ impl Listener {
         connections.insert(Arc::clone(&info));
         events::publish_connection(&self.shared, &info, None);
         if self.shared.logs_at(2) {
-            self.shared
-                .log
-                .queue_line(command_log::describe_connection(&info, true));
+            self.shared.log.queue_line(command_log::describe_connection(&info, true));
         }
         match client_certificate {
             Some(client_certificate) => self.handshake_queue.push(socket, info, client_certificate),
@@ -471,9 +431,7 @@ impl Listener {
             shared.log.queue_line(format_line());
         } else {
             let now_s = shared.clock.now().0;
-            shared
-                .log
-                .queue_line_rate_limited(LogKind::RefusedConnection, now_s, format_line);
+            shared.log.queue_line_rate_limited(LogKind::RefusedConnection, now_s, format_line);
         }
     }
 }
@@ -486,10 +444,7 @@ mod tests {
     fn a_socket_of_a_predecessor_gets_the_backlog_of_its_next_server() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let listen = Listen::Unix {
-            path: path.clone(),
-            mode: 0o700,
-        };
+        let listen = Listen::Unix { path: path.clone(), mode: 0o700 };
         let old_socket = bind_listener(&listen, 0).unwrap();
         let connect = || {
             let client = stream_socket(AddressFamily::UNIX).unwrap();

@@ -44,10 +44,7 @@ impl Session {
     ) -> Option<RunEnd> {
         let get = match *command {
             Command::Get(get) => Some(get),
-            Command::Touch { key, exptime } => Some(Get {
-                key,
-                touch: Some(exptime),
-            }),
+            Command::Touch { key, exptime } => Some(Get { key, touch: Some(exptime) }),
             _ => None,
         };
         if let Some(get) = get {
@@ -114,8 +111,6 @@ impl Session {
         if refusal.bytes_to_skip > 0 {
             self.state = State::SkipRefusedValue(u64::from(refusal.bytes_to_skip));
         }
-        refusal
-            .must_close
-            .then_some(RunEnd::Close(CloseReason::MalformedInput))
+        refusal.must_close.then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 }

@@ -15,15 +15,9 @@ const LOGGED_BYTES_MAX: usize = 1024;
 
 /// Logs a command; `input` begins with it.
 pub(crate) fn log_command(context: &Context<'_>, input: &[u8]) {
-    let line = input
-        .split(|byte| *byte == b'\n')
-        .next()
-        .unwrap_or_default();
+    let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let descriptor = context.connection.id.descriptor;
-    context
-        .shared
-        .log
-        .queue_line(format!("<{descriptor} {}", escape_for_log(line)));
+    context.shared.log.queue_line(format!("<{descriptor} {}", escape_for_log(line)));
 }
 
 /// Logs a request of the binary protocol; `input` begins with it.
@@ -32,11 +26,8 @@ pub(crate) fn log_request(context: &Context<'_>, input: &[u8]) {
         return;
     };
     let key = escape_for_log(binary::likely_key(input).unwrap_or_default());
-    let (descriptor, opcode, opaque) = (
-        context.connection.id.descriptor,
-        header.opcode,
-        header.opaque,
-    );
+    let (descriptor, opcode, opaque) =
+        (context.connection.id.descriptor, header.opcode, header.opaque);
     context.shared.log.queue_line(format!(
         "<{descriptor} binary opcode {opcode:#04x} opaque {opaque:#x} key {key}"
     ));
@@ -65,10 +56,7 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
             };
             bytes = bytes.get(logged_part.part_bytes..).unwrap_or_default();
             bytes_to_skip = logged_part.value_bytes;
-            context
-                .shared
-                .log
-                .queue_line(format!(">{descriptor} {}", logged_part.text));
+            context.shared.log.queue_line(format!(">{descriptor} {}", logged_part.text));
         }
     }
 }
@@ -142,18 +130,9 @@ mod tests {
 
     #[test]
     fn a_reply_is_logged_without_its_value() {
-        assert_eq!(
-            describe_reply_line(b"VALUE a 0 10\r"),
-            ("sending key a".to_owned(), Some(10))
-        );
-        assert_eq!(
-            describe_reply_line(b"VA 3 c7\r"),
-            ("VA 3 c7".to_owned(), Some(3))
-        );
-        assert_eq!(
-            describe_reply_line(b"STORED\r"),
-            ("STORED".to_owned(), None)
-        );
+        assert_eq!(describe_reply_line(b"VALUE a 0 10\r"), ("sending key a".to_owned(), Some(10)));
+        assert_eq!(describe_reply_line(b"VA 3 c7\r"), ("VA 3 c7".to_owned(), Some(3)));
+        assert_eq!(describe_reply_line(b"STORED\r"), ("STORED".to_owned(), None));
         assert_eq!(escape_for_log(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
     }
 }

@@ -73,11 +73,7 @@ impl Context<'_> {
     /// The expiry that an exptime in a request means now.
     #[inline]
     pub(crate) fn expiry(&self, exptime: i64) -> Expiry {
-        if exptime == 0 {
-            Expiry::Never
-        } else {
-            self.shared.clock.expiry(exptime, self.now)
-        }
+        if exptime == 0 { Expiry::Never } else { self.shared.clock.expiry(exptime, self.now) }
     }
 
     /// Whether `unique` equals the CAS unique of the item that clients see.
@@ -92,11 +88,7 @@ impl Context<'_> {
     /// The CAS unique that clients see: 0 when uniques are off.
     #[inline]
     pub(crate) fn visible_unique(&self, unique: CasUnique) -> u64 {
-        if self.shared.config.cas_enabled {
-            unique.0
-        } else {
-            0
-        }
+        if self.shared.config.cas_enabled { unique.0 } else { 0 }
     }
 }
 

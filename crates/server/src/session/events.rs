@@ -23,16 +23,9 @@ pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Opti
         let (class, _) = slab_classes.class_and_size(key.len(), value_bytes, 0);
         class
     });
-    let status = if value_bytes.is_some() {
-        "found"
-    } else {
-        "not_found"
-    };
+    let status = if value_bytes.is_some() { "found" } else { "not_found" };
     let descriptor = context.connection.id.descriptor;
-    let _ = write!(
-        text,
-        " status={status} clsid={class} cfd={descriptor} size={size}"
-    );
+    let _ = write!(text, " status={status} clsid={class} cfd={descriptor} size={size}");
     publish(context.shared, kind::FETCHERS, Subject::Key(key), &text);
 }
 
@@ -50,9 +43,7 @@ pub(crate) fn find_previous_value(
 ) -> PreviousValue {
     let is_wanted = context.shared.watchers.is_watched(kind::FETCHERS);
     let previous_item = is_wanted.then(|| context.store_worker.peek(key, hash, context.now));
-    PreviousValue {
-        value_bytes: previous_item.flatten().map(|item| item.value_bytes()),
-    }
+    PreviousValue { value_bytes: previous_item.flatten().map(|item| item.value_bytes()) }
 }
 
 /// A value was stored, or refused.
@@ -87,10 +78,7 @@ pub(crate) fn publish_store(
         Expiry::At(expires_at) => expires_at.0.saturating_sub(context.now.0),
     };
     let (class, _) =
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), value_bytes, options.flags);
+        context.shared.slab_classes.class_and_size(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
     percent::encode(key, &mut text);
     let descriptor = context.connection.id.descriptor;
@@ -112,25 +100,15 @@ pub(crate) fn render_deletion(
         return None;
     }
     let item = context.store_worker.peek(key, hash, context.now)?;
-    if options
-        .required_cas
-        .is_some_and(|unique| !item.has_unique(unique))
-    {
+    if options.required_cas.is_some_and(|unique| !item.has_unique(unique)) {
         return None;
     }
     let command = if is_meta { "md" } else { "delete" };
     let (class, _) =
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), item.value_bytes(), item.flags());
+        context.shared.slab_classes.class_and_size(key.len(), item.value_bytes(), item.flags());
     let mut text = b"type=deleted key=".to_vec();
     percent::encode(key, &mut text);
-    let _ = write!(
-        text,
-        " cmd={command} clsid={class} size={}",
-        item.value_bytes()
-    );
+    let _ = write!(text, " cmd={command} clsid={class} size={}", item.value_bytes());
     Some(text)
 }
 
@@ -142,12 +120,7 @@ pub(crate) fn publish_prefix_flush(context: &Context<'_>, prefix: &[u8], command
     let mut text = b"type=prefix_flushed prefix=".to_vec();
     percent::encode(prefix, &mut text);
     let _ = write!(text, " cmd={command}");
-    publish(
-        context.shared,
-        kind::DELETIONS,
-        Subject::Prefix(prefix),
-        &text,
-    );
+    publish(context.shared, kind::DELETIONS, Subject::Prefix(prefix), &text);
 }
 
 /// Publishes the line of [`render_deletion`].
@@ -172,11 +145,6 @@ pub(crate) fn publish_change(context: &Context<'_>, key: &[u8], command: &str) {
 pub(crate) fn publish_flush_all(context: &Context<'_>, delay_s: u32) {
     if context.shared.watchers.is_watched(kind::DELETIONS) {
         let text = format!("type=flush_all delay={delay_s}");
-        publish(
-            context.shared,
-            kind::DELETIONS,
-            Subject::Any,
-            text.as_bytes(),
-        );
+        publish(context.shared, kind::DELETIONS, Subject::Any, text.as_bytes());
     }
 }

@@ -99,10 +99,7 @@ fn read_state(reader: &mut FieldReader<'_>) -> Option<State> {
             let with_cas = reader.bool()?;
             let (has_touch, touch) = (reader.bool()?, reader.i64()?);
             State::PendingGet(PendingGet {
-                head: GetHead {
-                    with_cas,
-                    touch: has_touch.then_some(touch),
-                },
+                head: GetHead { with_cas, touch: has_touch.then_some(touch) },
                 key_bytes: reader.u64()? as usize,
                 reply_start: None,
                 has_started: reader.bool()?,
@@ -127,19 +124,12 @@ mod tests {
 
     fn list_states() -> Vec<State> {
         let pending_get = PendingGet {
-            head: GetHead {
-                with_cas: true,
-                touch: Some(-5),
-            },
+            head: GetHead { with_cas: true, touch: Some(-5) },
             key_bytes: 77,
             reply_start: None,
             has_started: true,
         };
-        let login = LoginState {
-            failures: 3,
-            expects_step: true,
-            ..LoginState::default()
-        };
+        let login = LoginState { failures: 3, expects_step: true, ..LoginState::default() };
         vec![
             State::Command,
             State::PendingGet(pending_get),
@@ -160,10 +150,7 @@ mod tests {
     #[test]
     fn every_position_is_the_same_after_a_handover() {
         for state in list_states() {
-            let session = Session {
-                state,
-                protocol: Protocol::Text,
-            };
+            let session = Session { state, protocol: Protocol::Text };
             let written_fields = encode_session(&session);
             let mut reader = FieldReader(&written_fields);
             let read_session = Session::read_fields(&mut reader, true, true, Protocols::Any);
@@ -183,10 +170,7 @@ mod tests {
     fn a_connection_without_login_has_to_log_in_where_one_is_required_now() {
         for state in list_states() {
             let can_log_in = matches!(state, State::Command | State::Login(_));
-            let session = Session {
-                state,
-                protocol: Protocol::Text,
-            };
+            let session = Session { state, protocol: Protocol::Text };
             let written_fields = encode_session(&session);
             let read_session = Session::read_fields(
                 &mut FieldReader(&written_fields),
@@ -196,10 +180,7 @@ mod tests {
             );
             let read_session = read_session.unwrap();
             assert_eq!(can_log_in, matches!(read_session.state, State::Login(_)));
-            assert!(!matches!(
-                read_session.state,
-                State::Command | State::PendingGet(_)
-            ));
+            assert!(!matches!(read_session.state, State::Command | State::PendingGet(_)));
             let read_session = Session::read_fields(
                 &mut FieldReader(&written_fields),
                 false,
@@ -212,17 +193,10 @@ mod tests {
 
     #[test]
     fn a_connection_in_a_protocol_that_is_not_allowed_any_more_is_closed() {
-        let session = Session {
-            state: State::Command,
-            protocol: Protocol::Binary,
-        };
+        let session = Session { state: State::Command, protocol: Protocol::Binary };
         let written_fields = encode_session(&session);
-        let read_session = Session::read_fields(
-            &mut FieldReader(&written_fields),
-            false,
-            false,
-            Protocols::Text,
-        );
+        let read_session =
+            Session::read_fields(&mut FieldReader(&written_fields), false, false, Protocols::Text);
         assert!(matches!(read_session.unwrap().state, State::Closed));
     }
 }

@@ -143,12 +143,7 @@ impl Session {
         used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        let Command::SaslLogin {
-            mechanism,
-            message_bytes,
-            is_step,
-        } = *command
-        else {
+        let Command::SaslLogin { mechanism, message_bytes, is_step } = *command else {
             run.used_bytes += used_bytes;
             binary::write_text(&mut run.out.bytes, request, PLAIN);
             return None;
@@ -169,26 +164,15 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if sasl_login.message_bytes > LOGIN_BYTES_MAX {
-            return Some(refuse_before_login(
-                sasl_login.request,
-                Status::AuthFailure,
-                run,
-            ));
+            return Some(refuse_before_login(sasl_login.request, Status::AuthFailure, run));
         }
         let packet_bytes = sasl_login.head_bytes + sasl_login.message_bytes;
-        let Some(message) = run
-            .remaining_input()
-            .get(sasl_login.head_bytes..packet_bytes)
-        else {
+        let Some(message) = run.remaining_input().get(sasl_login.head_bytes..packet_bytes) else {
             return Some(RunEnd::NeedsBytes(packet_bytes));
         };
         run.used_bytes += packet_bytes;
         if sasl_login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::write_error(
-                &mut run.out.bytes,
-                sasl_login.request,
-                Status::InvalidArguments,
-            );
+            binary::write_error(&mut run.out.bytes, sasl_login.request, Status::InvalidArguments);
             return None;
         }
         let mut login_state = self.take_login_state(run.context);
@@ -247,10 +231,7 @@ impl Session {
                 out.extend_from_slice(replies::STORED);
             }
             self.state = State::Command;
-            context
-                .shared
-                .connections
-                .set_awaits_login(context.connection, false);
+            context.shared.connections.set_awaits_login(context.connection, false);
             return None;
         }
         if is_binary {
@@ -283,11 +264,7 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
     );
     let is_contradiction = refusal.status == Status::UnknownCommand && refusal.must_close;
-    if is_allowed || is_contradiction {
-        refusal.status
-    } else {
-        Status::AuthFailure
-    }
+    if is_allowed || is_contradiction { refusal.status } else { Status::AuthFailure }
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.

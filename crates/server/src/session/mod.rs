@@ -48,10 +48,7 @@ impl Session {
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
-        let end_without_progress = |run_end| Progress {
-            used_bytes: 0,
-            run_end,
-        };
+        let end_without_progress = |run_end| Progress { used_bytes: 0, run_end };
         let used_bytes = match self.read_proxy_header(input, context) {
             Ok(Some(used_bytes)) => used_bytes,
             Ok(None) => return end_without_progress(RunEnd::NeedsInput),
@@ -72,10 +69,7 @@ impl Session {
             self.protocol = Protocol::from_first_byte(*first_byte);
             if let Some(reason) = self.protocol.refusal_reason(context.shared.config.protocol) {
                 self.state = State::Closed;
-                return Progress {
-                    used_bytes: 0,
-                    run_end: RunEnd::Close(reason),
-                };
+                return Progress { used_bytes: 0, run_end: RunEnd::Close(reason) };
             }
         }
         let is_binary = self.protocol == Protocol::Binary;
@@ -112,10 +106,7 @@ impl Session {
             state if matches!(run_end, RunEnd::Close(_)) => *state = State::Closed,
             _ => {}
         }
-        Progress {
-            used_bytes: run.used_bytes,
-            run_end,
-        }
+        Progress { used_bytes: run.used_bytes, run_end }
     }
 
     /// The incomplete value into which the next bytes of the socket belong, if there is one.
@@ -155,11 +146,7 @@ impl Session {
     ) -> Option<RunEnd> {
         let input_before = run.remaining_input();
         let used_bytes_before = run.used_bytes;
-        let run_end = if is_binary {
-            self.serve_request(run)
-        } else {
-            self.serve_line(run)
-        };
+        let run_end = if is_binary { self.serve_request(run) } else { self.serve_line(run) };
         if run.context.logs_commands && run.used_bytes > used_bytes_before {
             if is_binary {
                 command_log::log_request(run.context, input_before);
@@ -224,12 +211,8 @@ impl Session {
         match command {
             Command::Get(head) => {
                 run.used_bytes += used_bytes;
-                let pending_get = PendingGet {
-                    head,
-                    key_bytes: 0,
-                    reply_start: None,
-                    has_started: false,
-                };
+                let pending_get =
+                    PendingGet { head, key_bytes: 0, reply_start: None, has_started: false };
                 self.state = State::PendingGet(pending_get);
                 None
             }
@@ -270,9 +253,7 @@ impl Session {
         } else if refusal.bytes_to_skip > 0 {
             self.state = State::SkipRefusedValue(refusal.bytes_to_skip);
         }
-        refusal
-            .must_close
-            .then_some(RunEnd::Close(CloseReason::MalformedInput))
+        refusal.must_close.then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 
     fn skip_refused_value(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {

@@ -117,10 +117,7 @@ impl<'w> Output<'w> {
             }
             _ => {
                 self.large_value_bytes += item.value_bytes() as usize;
-                self.large_values.push(LargeValue {
-                    offset: self.bytes.len(),
-                    item,
-                });
+                self.large_values.push(LargeValue { offset: self.bytes.len(), item });
             }
         }
     }
@@ -150,20 +147,11 @@ impl<'w> Output<'w> {
     pub(crate) fn parts(&self) -> impl Iterator<Item = OutputPart<'_, 'w>> {
         let mut part_start = 0;
         let earlier_parts = self.large_values.iter().flat_map(move |large_value| {
-            let bytes = self
-                .bytes
-                .get(part_start..large_value.offset)
-                .unwrap_or_default();
+            let bytes = self.bytes.get(part_start..large_value.offset).unwrap_or_default();
             part_start = large_value.offset;
-            [
-                OutputPart::Bytes(bytes),
-                OutputPart::Value(&large_value.item),
-            ]
+            [OutputPart::Bytes(bytes), OutputPart::Value(&large_value.item)]
         });
-        let tail_start = self
-            .large_values
-            .last()
-            .map_or(0, |large_value| large_value.offset);
+        let tail_start = self.large_values.last().map_or(0, |large_value| large_value.offset);
         let tail = self.bytes.get(tail_start..).unwrap_or_default();
         earlier_parts.chain(std::iter::once(OutputPart::Bytes(tail)))
     }

@@ -64,10 +64,8 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         self.state = State::Command;
-        let reply_start = run
-            .execute_lookups()
-            .filter(|_| pending_get.has_started)
-            .or(pending_get.reply_start);
+        let reply_start =
+            run.execute_lookups().filter(|_| pending_get.has_started).or(pending_get.reply_start);
         if run.is_stopped() {
             self.state = State::PendingGet(pending_get);
             return Some(RunEnd::Flush);

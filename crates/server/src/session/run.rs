@@ -66,11 +66,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// Makes the pending lookups if the batch is full.
     #[inline]
     pub(super) fn execute_full_batch(&mut self) -> Option<OutputPosition> {
-        if self.batch.is_full() {
-            self.execute_lookups()
-        } else {
-            None
-        }
+        if self.batch.is_full() { self.execute_lookups() } else { None }
     }
 
     /// Whether lookups were not made: the run ends, and the next begins with them.
@@ -86,11 +82,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         stopped: &StoppedLookup<'b>,
         state: &State,
     ) -> (usize, State) {
-        let key_offset = stopped
-            .key
-            .as_ptr()
-            .addr()
-            .saturating_sub(self.input.as_ptr().addr());
+        let key_offset = stopped.key.as_ptr().addr().saturating_sub(self.input.as_ptr().addr());
         let (head, is_first) = match stopped.command {
             StoppedCommand::Text(head, is_first) => (head, is_first),
             StoppedCommand::Meta => {

@@ -17,11 +17,7 @@ pub(crate) struct SendVector<'o> {
 impl<'o> SendVector<'o> {
     /// Empty, for the range from `bytes_to_skip` to `bytes_to_skip + bytes_max` bytes.
     pub(crate) fn new(bytes_to_skip: usize, bytes_max: usize) -> Self {
-        Self {
-            slices: Vec::with_capacity(8),
-            bytes_to_skip,
-            bytes_left: bytes_max,
-        }
+        Self { slices: Vec::with_capacity(8), bytes_to_skip, bytes_left: bytes_max }
     }
 
     /// Adds the part of the next piece that is in the range; false when no more fits.
@@ -29,9 +25,7 @@ impl<'o> SendVector<'o> {
         let skipped_bytes = self.bytes_to_skip.min(piece.len());
         self.bytes_to_skip -= skipped_bytes;
         let piece_in_range = piece.get(skipped_bytes..).unwrap_or_default();
-        let piece_in_range = piece_in_range
-            .get(..self.bytes_left)
-            .unwrap_or(piece_in_range);
+        let piece_in_range = piece_in_range.get(..self.bytes_left).unwrap_or(piece_in_range);
         if !piece_in_range.is_empty() {
             self.bytes_left -= piece_in_range.len();
             self.slices.push(IoSlice::new(piece_in_range));
@@ -51,15 +45,9 @@ mod tests {
             for bytes_max in 1..=8 {
                 let mut send_vector = SendVector::new(bytes_to_skip, bytes_max);
                 let _ = send_vector.push(first) && send_vector.push(second);
-                let gathered: Vec<u8> = send_vector
-                    .slices
-                    .iter()
-                    .flat_map(|slice| slice.to_vec())
-                    .collect();
-                assert_eq!(
-                    gathered,
-                    whole[bytes_to_skip..(bytes_to_skip + bytes_max).min(8)]
-                );
+                let gathered: Vec<u8> =
+                    send_vector.slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                assert_eq!(gathered, whole[bytes_to_skip..(bytes_to_skip + bytes_max).min(8)]);
             }
         }
     }

@@ -43,11 +43,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     /// The protocol of a stream with this first byte.
     pub(super) fn from_first_byte(first_byte: u8) -> Protocol {
-        if first_byte == MAGIC_REQUEST {
-            Protocol::Binary
-        } else {
-            Protocol::Text
-        }
+        if first_byte == MAGIC_REQUEST { Protocol::Binary } else { Protocol::Text }
     }
 
     /// Why the connection is closed, if the settings do not allow the protocol.
@@ -84,11 +80,7 @@ pub(super) enum State {
 impl State {
     /// The state in which a connection begins.
     pub(super) fn initial(requires_login: bool) -> State {
-        if requires_login {
-            State::Login(Box::default())
-        } else {
-            State::Command
-        }
+        if requires_login { State::Login(Box::default()) } else { State::Command }
     }
 }
 

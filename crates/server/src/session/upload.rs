@@ -44,18 +44,11 @@ impl Session {
         }
         run.used_bytes += head_bytes;
         if let Some(reservation) = write.reserve(run.context, run.out) {
-            run.context
-                .connection
-                .held_memory
-                .record_upload(reservation.id());
+            run.context.connection.held_memory.record_upload(reservation.id());
             self.state = State::Upload(Box::new(Upload {
                 pending_write: write.to_pending(),
                 reservation,
-                _charge: run
-                    .context
-                    .shared
-                    .peer_memory
-                    .charge(UPLOAD_STATE_BYTES + head_bytes),
+                _charge: run.context.shared.peer_memory.charge(UPLOAD_STATE_BYTES + head_bytes),
             }));
         } else {
             let terminator_bytes = write.value_terminator().len() as u64;
@@ -74,9 +67,7 @@ impl Session {
             if input.is_empty() {
                 return Some(RunEnd::NeedsInput);
             }
-            let space = upload
-                .reservation
-                .space(run.context.store_worker, run.context.now);
+            let space = upload.reservation.space(run.context.store_worker, run.context.now);
             let copied_bytes = space.len().min(input.len());
             if copied_bytes == 0 {
                 let reservation = &upload.reservation;
@@ -98,11 +89,7 @@ impl Session {
             upload.reservation.advance(copied_bytes);
             run.used_bytes += copied_bytes;
         }
-        let terminator_bytes = upload
-            .pending_write
-            .to_store_write()
-            .value_terminator()
-            .len();
+        let terminator_bytes = upload.pending_write.to_store_write().value_terminator().len();
         let Some(terminator) = run.remaining_input().get(..terminator_bytes) else {
             // The value is complete and its line ending is not: without reading more here the loop would spin
             // forever.
@@ -137,9 +124,7 @@ impl Session {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        run.context
-            .store_worker
-            .refuse_upload(&upload.reservation, run.context.now);
+        run.context.store_worker.refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
         write.count_refusal(run.context);
         write.report_no_memory(run.out);

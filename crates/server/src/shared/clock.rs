@@ -50,16 +50,11 @@ impl Clock {
             return None;
         }
         let ran_before_stop_ms = (i64::from(stop.second.0) - FIRST_SECOND) * 1000;
-        let run_ns = ran_before_stop_ms
-            .saturating_add(since_stop_ms)
-            .saturating_mul(1_000_000);
+        let run_ns = ran_before_stop_ms.saturating_add(since_stop_ms).saturating_mul(1_000_000);
         let clock = Clock::new_at(since_boot_ns.saturating_sub(run_ns), 0);
         let start_second = clock.second_at(since_boot_ns);
         clock.set_wall_clock(wall_unix_ms.div_euclid(1000), start_second);
-        Some(Clock {
-            start_second,
-            ..clock
-        })
+        Some(Clock { start_second, ..clock })
     }
 
     /// The current time, as the time of a stop.
@@ -179,9 +174,7 @@ fn read_wall_unix_s() -> i64 {
 }
 
 fn read_wall_unix_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]
@@ -207,17 +200,10 @@ mod tests {
         let now = clock.second_at(10 * SECOND_NS);
         clock.follow_wall_clock_at(10 * SECOND_NS, right_unix_s + 10);
         let in_an_hour_unix_s = right_unix_s + 10 + 3600;
-        assert_eq!(
-            clock.expiry(in_an_hour_unix_s, now),
-            Expiry::At(Seconds(12 + 3600))
-        );
+        assert_eq!(clock.expiry(in_an_hour_unix_s, now), Expiry::At(Seconds(12 + 3600)));
         assert_eq!(clock.expiry(60, now), Expiry::At(Seconds(12 + 60)));
         assert_eq!(clock.unix_time(now), right_unix_s + 10);
-        assert_eq!(
-            clock.second_at(10 * SECOND_NS),
-            now,
-            "the clock itself did not move"
-        );
+        assert_eq!(clock.second_at(10 * SECOND_NS), now, "the clock itself did not move");
     }
 
     #[test]
@@ -233,59 +219,36 @@ mod tests {
 
     #[test]
     fn the_time_between_two_servers_counts_to_the_millisecond() {
-        let stop = StopTime {
-            second: Seconds(1000),
-            unix_ms: 1_700_000_000_300,
-        };
+        let stop = StopTime { second: Seconds(1000), unix_ms: 1_700_000_000_300 };
         let resumed_since_boot_ns = 50 * SECOND_NS;
         let resume_at = |wall_ms| Clock::resumed_from_at(stop, resumed_since_boot_ns, wall_ms);
         let at_once = resume_at(1_700_000_000_300).unwrap();
         assert_eq!(at_once.second_at(resumed_since_boot_ns), Seconds(1000));
-        assert_eq!(
-            at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1),
-            Seconds(1000)
-        );
-        assert_eq!(
-            at_once.second_at(resumed_since_boot_ns + SECOND_NS),
-            Seconds(1001)
-        );
+        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1), Seconds(1000));
+        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS), Seconds(1001));
         let later = resume_at(1_700_000_060_299).unwrap();
         assert_eq!(later.second_at(resumed_since_boot_ns), Seconds(1059));
-        assert_eq!(
-            later.second_at(resumed_since_boot_ns + 1_000_000),
-            Seconds(1060)
-        );
+        assert_eq!(later.second_at(resumed_since_boot_ns + 1_000_000), Seconds(1060));
         assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
         assert_eq!(later.uptime_s(Seconds(1060)), 1);
-        assert!(
-            resume_at(1_700_000_000_299).is_none(),
-            "the time is not known"
-        );
+        assert!(resume_at(1_700_000_000_299).is_none(), "the time is not known");
         // The present, saved and resumed.
         let clock = Clock::new_at(read_since_boot_ns() - 77 * SECOND_NS, read_wall_unix_s());
         let resumed = Clock::resumed_from(clock.stop_time()).unwrap();
         assert!(
-            resumed
-                .start_since_boot_ns
-                .abs_diff(clock.start_since_boot_ns)
+            resumed.start_since_boot_ns.abs_diff(clock.start_since_boot_ns)
                 < 3 * SECOND_NS.unsigned_abs()
         );
     }
 
     #[test]
     fn a_server_that_replaces_another_continues_its_clock() {
-        let clock = Clock::new_at(
-            read_since_boot_ns() - 77 * SECOND_NS,
-            read_wall_unix_s() - 77,
-        );
+        let clock = Clock::new_at(read_since_boot_ns() - 77 * SECOND_NS, read_wall_unix_s() - 77);
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handover_state());
         let since_boot_ns = read_since_boot_ns();
-        assert_eq!(
-            inherited.second_at(since_boot_ns),
-            clock.second_at(since_boot_ns)
-        );
+        assert_eq!(inherited.second_at(since_boot_ns), clock.second_at(since_boot_ns));
         assert_eq!(inherited.origin_unix_s(), clock.origin_unix_s());
         assert!(inherited.start_second().0 >= 1079);
     }
@@ -298,14 +261,8 @@ mod tests {
         assert_eq!(clock.expiry(0, now), Expiry::Never);
         assert_eq!(clock.expiry(-1, now), expires_at(1));
         assert_eq!(clock.expiry(60, now), expires_at(160));
-        assert_eq!(
-            clock.expiry(RELATIVE_S_MAX, now),
-            expires_at(100 + 2_592_000)
-        );
-        assert_eq!(
-            clock.expiry(clock.unix_time(Seconds(500)), now),
-            expires_at(500)
-        );
+        assert_eq!(clock.expiry(RELATIVE_S_MAX, now), expires_at(100 + 2_592_000));
+        assert_eq!(clock.expiry(clock.unix_time(Seconds(500)), now), expires_at(500));
         assert_eq!(clock.expiry(RELATIVE_S_MAX + 1, now), expires_at(1));
         assert_eq!(clock.expiry(i64::MAX, now), expires_at(u32::MAX));
         assert!(clock.expiry(1 << 32, now) != expires_at(1));

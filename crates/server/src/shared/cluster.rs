@@ -41,9 +41,7 @@ impl Cluster {
             Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
         let nodes_file = Mutex::new(NodesFile { file_version, text });
-        Ok(Cluster {
-            file: Some((path.to_owned(), nodes_file)),
-        })
+        Ok(Cluster { file: Some((path.to_owned(), nodes_file)) })
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
@@ -117,9 +115,7 @@ fn parse_description(text: &str) -> Result<String, String> {
     }
     let nodes: Vec<&str> = node_lines.split_whitespace().collect();
     if let Some(bad_node) = nodes.iter().find(|node| !is_node(node)) {
-        return Err(format!(
-            "has {bad_node:?} where name|address|port must stand"
-        ));
+        return Err(format!("has {bad_node:?} where name|address|port must stand"));
     }
     Ok(format!("{version}\n{}\n", nodes.join(" ")))
 }
@@ -162,10 +158,7 @@ mod tests {
             "1\n|b|1",
             "1\na|b|1|2",
         ] {
-            assert!(
-                parse_description(bad_description).is_err(),
-                "{bad_description:?}"
-            );
+            assert!(parse_description(bad_description).is_err(), "{bad_description:?}");
         }
     }
 

@@ -39,10 +39,7 @@ impl Connections {
 
     /// Records whether a connection still has to log in.
     pub(crate) fn set_awaits_login(&self, info: &ConnectionInfo, awaits_login: bool) {
-        match (
-            info.awaits_login.swap(awaits_login, Ordering::Relaxed),
-            awaits_login,
-        ) {
+        match (info.awaits_login.swap(awaits_login, Ordering::Relaxed), awaits_login) {
             (false, true) => self.unauthenticated.fetch_add(1, Ordering::Relaxed),
             (true, false) => self.unauthenticated.fetch_sub(1, Ordering::Relaxed),
             _ => 0,
@@ -64,10 +61,7 @@ impl Connections {
     pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
         let connections = lock(&self.by_serial);
         let later_connections = connections.range(serial.saturating_add(1)..);
-        later_connections
-            .take(count)
-            .map(|(_, info)| Arc::clone(info))
-            .collect()
+        later_connections.take(count).map(|(_, info)| Arc::clone(info)).collect()
     }
 
     /// All open connections, in the order of their opening.

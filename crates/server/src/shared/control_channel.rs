@@ -199,9 +199,7 @@ impl ControlChannel {
         }
         let [kind_number, descriptor_count, _, _, length_field @ ..] = head;
         let body_bytes = u32::from_le_bytes(length_field) as usize;
-        let kind = FRAME_KINDS
-            .into_iter()
-            .find(|known| *known as u8 == kind_number);
+        let kind = FRAME_KINDS.into_iter().find(|known| *known as u8 == kind_number);
         let (Some(kind), true) = (kind, body_bytes <= BODY_BYTES_MAX) else {
             return Err(io::Error::new(ErrorKind::InvalidData, "not a frame"));
         };
@@ -214,11 +212,7 @@ impl ControlChannel {
         if descriptors.len() != usize::from(descriptor_count) {
             return Err(io::Error::other("descriptors are missing"));
         }
-        Ok(Frame {
-            kind,
-            body,
-            descriptors,
-        })
+        Ok(Frame { kind, body, descriptors })
     }
 
     fn receive_part(
@@ -307,9 +301,7 @@ mod tests {
             scope.spawn(|| {
                 let descriptors = vec![server.as_fd(); DESCRIPTORS_MAX];
                 for _ in 0..3 {
-                    server
-                        .send(FrameKind::Connections, &body, &descriptors)
-                        .unwrap();
+                    server.send(FrameKind::Connections, &body, &descriptors).unwrap();
                     server.send(FrameKind::Memory, b"", &[]).unwrap();
                 }
             });

@@ -49,11 +49,7 @@ impl ControlSocket {
     /// The socket of a predecessor.
     pub(crate) fn inherited(socket: OwnedFd, path: PathBuf) -> ControlSocket {
         let file_identity = identify_file(&path);
-        ControlSocket {
-            socket,
-            path,
-            file_identity,
-        }
+        ControlSocket { socket, path, file_identity }
     }
 
     /// Waits for the next successor and accepts its connection.

@@ -21,10 +21,7 @@ impl Counter {
     /// Adds `amount`; only the owner may call this.
     #[inline]
     pub(crate) fn add(&self, amount: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(amount),
-            Ordering::Relaxed,
-        );
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
     /// Raises it to `value` if that is larger; only the owner may call this.

@@ -29,9 +29,7 @@ pub(crate) fn publish_eviction(shared: &Shared, item: &EvictedItem, now: Seconds
     if !shared.watchers.is_watched(kind::EVICTIONS) {
         return;
     }
-    let (class, _) = shared
-        .slab_classes
-        .class_and_size(item.key.len(), item.value_bytes, 0);
+    let (class, _) = shared.slab_classes.class_and_size(item.key.len(), item.value_bytes, 0);
     let mut text = b"type=eviction key=".to_vec();
     percent::encode(&item.key, &mut text);
     let _ = write!(
@@ -54,14 +52,8 @@ pub(crate) fn publish_connection(shared: &Shared, info: &ConnectionInfo, reason:
         Peer::Tcp(peer) => (peer.ip().to_string(), peer.port(), "tcp"),
         Peer::Unix => ("unix".to_owned(), 0, "local"),
     };
-    let event = if reason.is_some() {
-        "conn_close"
-    } else {
-        "conn_new"
-    };
-    let reason_field = reason
-        .map(|reason| format!(" reason={reason}"))
-        .unwrap_or_default();
+    let event = if reason.is_some() { "conn_close" } else { "conn_new" };
+    let reason_field = reason.map(|reason| format!(" reason={reason}")).unwrap_or_default();
     let descriptor = info.id.descriptor;
     let text = format!(
         "type={event} rip={address} rport={port} transport={transport}{reason_field} cfd={descriptor}"

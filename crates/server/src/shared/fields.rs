@@ -122,15 +122,7 @@ mod tests {
             );
             reader.is_at_end().then_some(fields)
         };
-        let expected = (
-            7,
-            true,
-            u32::MAX,
-            -2,
-            b"bytes".to_vec(),
-            vec![address],
-            vec![],
-        );
+        let expected = (7, true, u32::MAX, -2, b"bytes".to_vec(), vec![address], vec![]);
         assert_eq!(read(&writer.0), Some(expected));
         for end in 0..writer.0.len() {
             assert_eq!(read(&writer.0[..end]), None);

@@ -14,12 +14,7 @@ pub(crate) type FileVersion = (i64, i64, u64, u64);
 /// The version of the file at `path`, if there is one.
 pub(crate) fn file_version(path: &Path) -> Option<FileVersion> {
     let metadata = fs::metadata(path).ok()?;
-    Some((
-        metadata.mtime(),
-        metadata.mtime_nsec(),
-        metadata.len(),
-        metadata.ino(),
-    ))
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.len(), metadata.ino()))
 }
 
 /// The content of a file, or the end of a sentence about why it cannot be read.

@@ -27,9 +27,7 @@ impl Handover {
     /// the reason unless there is such a worker.
     pub(crate) fn abort(&self, reason: &str) {
         if let Ok(_send_guard) = self.send_lock.try_lock() {
-            let _ = self
-                .channel
-                .send(FrameKind::Refused, reason.as_bytes(), &[]);
+            let _ = self.channel.send(FrameKind::Refused, reason.as_bytes(), &[]);
         }
         self.channel.shut_down();
     }

@@ -56,10 +56,8 @@ impl HeldMemory {
     ) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
-        let moved_bytes = self
-            .moved_bytes
-            .load(Ordering::Relaxed)
-            .saturating_add(newly_moved_bytes);
+        let moved_bytes =
+            self.moved_bytes.load(Ordering::Relaxed).saturating_add(newly_moved_bytes);
         if bytes == 0 {
             self.last_progress_s.store(0, Ordering::Relaxed);
         } else if moved_bytes >= PROGRESS_BYTES || self.last_progress_s.load(Ordering::Relaxed) == 0
@@ -104,8 +102,7 @@ impl ParkedConnections {
     }
 
     pub(crate) fn subtract(&self, connection_count: usize) {
-        self.parked_count
-            .fetch_sub(connection_count, Ordering::Relaxed);
+        self.parked_count.fetch_sub(connection_count, Ordering::Relaxed);
     }
 
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to
@@ -153,10 +150,7 @@ impl MarkedForClose {
 
     /// Records that a connection is closed, marked or not; it cannot be marked any more.
     pub(crate) fn record_close(&self, held_memory: &HeldMemory) {
-        if held_memory
-            .close_state
-            .swap(CLOSE_STATE_CLOSED, Ordering::AcqRel)
-            == CLOSE_STATE_MARKED
+        if held_memory.close_state.swap(CLOSE_STATE_CLOSED, Ordering::AcqRel) == CLOSE_STATE_MARKED
         {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
@@ -169,11 +163,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_marked_while_it_closes_leaves_no_count_behind() {
-        let (marked_for_close, first, second) = (
-            MarkedForClose::default(),
-            HeldMemory::default(),
-            HeldMemory::default(),
-        );
+        let (marked_for_close, first, second) =
+            (MarkedForClose::default(), HeldMemory::default(), HeldMemory::default());
         marked_for_close.record_close(&first);
         assert!(!marked_for_close.mark(&first));
         assert!(marked_for_close.is_empty());
@@ -188,19 +179,9 @@ mod tests {
         let held_memory = HeldMemory::default();
         held_memory.record_held_bytes(1000, 0, false, Seconds(5));
         held_memory.record_held_bytes(900, 100, false, Seconds(6));
-        assert_eq!(
-            held_memory
-                .snapshot()
-                .map(|snapshot| snapshot.last_progress_s),
-            Some(5)
-        );
+        assert_eq!(held_memory.snapshot().map(|snapshot| snapshot.last_progress_s), Some(5));
         held_memory.record_held_bytes(800, PROGRESS_BYTES, false, Seconds(7));
-        assert_eq!(
-            held_memory
-                .snapshot()
-                .map(|snapshot| snapshot.last_progress_s),
-            Some(7)
-        );
+        assert_eq!(held_memory.snapshot().map(|snapshot| snapshot.last_progress_s), Some(7));
         held_memory.record_held_bytes(0, 800, false, Seconds(8));
         assert_eq!(held_memory.snapshot(), None);
     }

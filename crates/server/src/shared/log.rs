@@ -63,10 +63,7 @@ impl Log {
     /// A log and the receiver of its lines.
     pub(crate) fn new() -> (Log, LogReceiver) {
         let (sender, receiver) = sync_channel(LINES_MAX);
-        let log = Log {
-            line_sender: Some(sender),
-            ..Log::default()
-        };
+        let log = Log { line_sender: Some(sender), ..Log::default() };
         (log, LogReceiver(receiver))
     }
 
@@ -119,9 +116,7 @@ impl Log {
     pub(crate) fn finish_writing(&self) {
         let (written_sender, written_receiver) = sync_channel(1);
         if let Some(line_sender) = &self.line_sender
-            && line_sender
-                .try_send(LogMessage::End(written_sender))
-                .is_ok()
+            && line_sender.try_send(LogMessage::End(written_sender)).is_ok()
         {
             let _ = written_receiver.recv_timeout(LAST_LINES_WAIT);
         }
@@ -156,9 +151,7 @@ fn write_all(mut bytes: &[u8]) {
 
 fn truncate(line: &mut String) {
     if line.len() > LINE_BYTES_MAX {
-        let end = (0..=LINE_BYTES_MAX)
-            .rev()
-            .find(|index| line.is_char_boundary(*index));
+        let end = (0..=LINE_BYTES_MAX).rev().find(|index| line.is_char_boundary(*index));
         line.truncate(end.unwrap_or(0));
         line.push_str("...");
     }
@@ -187,10 +180,7 @@ mod tests {
         log.queue_line_rate_limited(LogKind::RefusedConnection, 7, || "full".to_owned());
         assert_eq!(take_lines(&receiver), ["no memory\n", "full\n"]);
         log.queue_line_rate_limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
-        assert_eq!(
-            take_lines(&receiver),
-            ["no memory (4 more since the last such line)\n"]
-        );
+        assert_eq!(take_lines(&receiver), ["no memory (4 more since the last such line)\n"]);
     }
 
     #[test]
@@ -199,10 +189,7 @@ mod tests {
         (0..LINES_MAX + 10).for_each(|_| log.queue_line("x".to_owned()));
         assert_eq!(take_lines(&receiver).len(), LINES_MAX);
         log.queue_line("y".to_owned());
-        assert_eq!(
-            take_lines(&receiver),
-            ["glasscache: 10 lines of this log were lost\ny\n"]
-        );
+        assert_eq!(take_lines(&receiver), ["glasscache: 10 lines of this log were lost\ny\n"]);
     }
 
     #[test]

@@ -62,11 +62,7 @@ impl Attempt {
 
     /// Decides it and wakes the worker that waits.
     pub(crate) fn decide(&self, is_accepted: bool) {
-        let outcome = if is_accepted {
-            ATTEMPT_ACCEPTED
-        } else {
-            ATTEMPT_REFUSED
-        };
+        let outcome = if is_accepted { ATTEMPT_ACCEPTED } else { ATTEMPT_REFUSED };
         self.outcome.store(outcome, Ordering::Release);
         self.waker.wake();
     }
@@ -82,10 +78,7 @@ impl Logins {
         let version = file_version(&file.path);
         let users = read_users(file)
             .map_err(|error_text| Error::Setting(file_message(&file.path, &error_text)))?;
-        let user_table = UserTable {
-            version,
-            users: Arc::new(users),
-        };
+        let user_table = UserTable { version, users: Arc::new(users) };
         Ok(Logins {
             file_and_user_table: Some((file.clone(), Mutex::new(user_table))),
             message_sender: None,
@@ -111,10 +104,7 @@ impl Logins {
         credentials: Option<Credentials<'_>>,
         waker: &Waker,
     ) -> Arc<Attempt> {
-        let credentials = credentials.unwrap_or(Credentials {
-            user: b"",
-            password: b"",
-        });
+        let credentials = credentials.unwrap_or(Credentials { user: b"", password: b"" });
         let attempt = Arc::new(Attempt {
             user: credentials.user.to_owned(),
             password: credentials.password.to_owned(),
@@ -125,10 +115,7 @@ impl Logins {
             None => attempt.decide(self.verify(&attempt)),
             Some(message_sender) => {
                 // Without the thread no client can log in any more: the server is ending.
-                if message_sender
-                    .send(LoginMessage::Attempt(Arc::clone(&attempt)))
-                    .is_err()
-                {
+                if message_sender.send(LoginMessage::Attempt(Arc::clone(&attempt))).is_err() {
                     attempt.decide(false);
                 }
             }
@@ -175,15 +162,11 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
         Ok(users) => {
             let password_count = users.password_count();
             user_table.users = Arc::new(users);
-            file_message(
-                &file.path,
-                &format!("was read again, {password_count} passwords"),
-            )
+            file_message(&file.path, &format!("was read again, {password_count} passwords"))
         }
-        Err(error_text) => file_message(
-            &file.path,
-            &format!("{error_text}; the users stay as they were"),
-        ),
+        Err(error_text) => {
+            file_message(&file.path, &format!("{error_text}; the users stay as they were"))
+        }
     }
 }
 
@@ -203,24 +186,16 @@ mod tests {
     use crate::shared::config::UsersFileFormat;
 
     fn accepts(logins: &Logins, user: &str, password: &str) -> bool {
-        let credentials = Credentials {
-            user: user.as_bytes(),
-            password: password.as_bytes(),
-        };
+        let credentials = Credentials { user: user.as_bytes(), password: password.as_bytes() };
         let waker = Waker::new().unwrap();
-        logins
-            .submit(Some(credentials), &waker)
-            .was_accepted()
-            .unwrap()
+        logins.submit(Some(credentials), &waker).was_accepted().unwrap()
     }
 
     #[test]
     fn a_changed_file_is_read_again_and_a_broken_one_leaves_the_users_as_they_were() {
         let folder = tempfile::tempdir().unwrap();
-        let file = UsersFile {
-            path: folder.path().join("users"),
-            format: UsersFileFormat::AuthFile,
-        };
+        let file =
+            UsersFile { path: folder.path().join("users"), format: UsersFileFormat::AuthFile };
         assert!(Logins::new(Some(&file)).is_err());
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();
@@ -238,20 +213,15 @@ mod tests {
         assert!(accepts(&logins, "foo", "bar"));
         fs::write(&file.path, "foo:other\nmore:users\n").unwrap();
         let line = logins.reload_if_changed().unwrap();
-        assert!(
-            line.ends_with("users was read again, 2 passwords"),
-            "{line}"
-        );
+        assert!(line.ends_with("users was read again, 2 passwords"), "{line}");
         assert!(!accepts(&logins, "foo", "bar") && accepts(&logins, "foo", "other"));
     }
 
     #[test]
     fn without_credentials_an_attempt_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let file = UsersFile {
-            path: folder.path().join("users"),
-            format: UsersFileFormat::AuthFile,
-        };
+        let file =
+            UsersFile { path: folder.path().join("users"), format: UsersFileFormat::AuthFile };
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();
         let attempt = logins.submit(None, &Waker::new().unwrap());

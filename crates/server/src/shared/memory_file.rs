@@ -67,10 +67,7 @@ impl MemoryFile {
     /// # Errors
     /// A file that cannot be opened, is in use, or holds something else.
     pub(crate) fn open(path: &Path) -> Result<MemoryFile, Error> {
-        let failure = |reason: String| Error::MemoryFile {
-            path: path.to_owned(),
-            reason,
-        };
+        let failure = |reason: String| Error::MemoryFile { path: path.to_owned(), reason };
         let file = loop {
             let file = open_without_following(path, OpenOptions::new().write(true).create(true))
                 .map_err(|error| failure(format!("cannot be opened: {error}")))?;
@@ -103,12 +100,9 @@ impl MemoryFile {
             Ok((was_created, has_magic))
         };
         match read_magic() {
-            Ok((was_created, true)) => Ok(MemoryFile {
-                path: path.to_owned(),
-                file,
-                was_created,
-                is_replacement: false,
-            }),
+            Ok((was_created, true)) => {
+                Ok(MemoryFile { path: path.to_owned(), file, was_created, is_replacement: false })
+            }
             Ok((_, false)) => Err(failure(
                 "is not the memory of a glasscache server; remove it or choose another file"
                     .to_owned(),
@@ -170,11 +164,7 @@ impl MemoryFile {
         };
         // It never shrinks: it may be the file of another successor, if this one comes too late.
         self.allocate(memory_bytes)?;
-        Ok(Ok(MappedMemory::new(
-            config,
-            self.mapped_file(),
-            memory_bytes,
-        )?))
+        Ok(Ok(MappedMemory::new(config, self.mapped_file(), memory_bytes)?))
     }
 
     /// An empty store in a new file.
@@ -226,9 +216,8 @@ impl MemoryFile {
 
     /// Saves the store of a server that has ended, memory first and snapshot last.
     pub(crate) fn save(&self, store: &Store, stop_time: StopTime) -> io::Result<()> {
-        let encoded_snapshot = store
-            .snapshot(stop_time)
-            .ok_or_else(|| io::Error::other("a worker has not ended"))?;
+        let encoded_snapshot =
+            store.snapshot(stop_time).ok_or_else(|| io::Error::other("a worker has not ended"))?;
         self.file.sync_all()?;
         let new_path = self.with_ending(".meta.new");
         match fs::remove_file(&new_path) {
@@ -257,17 +246,12 @@ impl MemoryFile {
                 return Err(io::Error::other("not a file"));
             }
             let mut encoded_snapshot = Vec::new();
-            snapshot_file
-                .take(SNAPSHOT_BYTES_MAX)
-                .read_to_end(&mut encoded_snapshot)?;
+            snapshot_file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut encoded_snapshot)?;
             Ok(encoded_snapshot)
         };
         let failure = |reason: String| {
             let hint = "remove it to start with an empty cache";
-            Error::MemoryFile {
-                path: path.clone(),
-                reason: format!("{reason}; {hint}"),
-            }
+            Error::MemoryFile { path: path.clone(), reason: format!("{reason}; {hint}") }
         };
         let encoded_snapshot = match read() {
             Ok(encoded_snapshot) => encoded_snapshot,
@@ -278,9 +262,9 @@ impl MemoryFile {
         };
         match Snapshot::decode(&encoded_snapshot) {
             Ok(snapshot) => Ok(Ok(snapshot)),
-            Err(SnapshotError::Foreign) => Err(failure(
-                "is not the snapshot of a glasscache server".to_owned(),
-            )),
+            Err(SnapshotError::Foreign) => {
+                Err(failure("is not the snapshot of a glasscache server".to_owned()))
+            }
             Err(SnapshotError::Unusable(reason)) => Ok(Err(reason)),
         }
     }
@@ -293,9 +277,7 @@ impl MemoryFile {
     ) -> Result<Result<PreparedStore, String>, Error> {
         let began_at = Instant::now();
         let Some(clock) = Clock::resumed_from(snapshot.stop()) else {
-            return Ok(Err(
-                "the clock is before the time when it was saved".to_owned()
-            ));
+            return Ok(Err("the clock is before the time when it was saved".to_owned()));
         };
         let memory_bytes = match snapshot.memory_bytes(config) {
             Ok(memory_bytes) => memory_bytes,
@@ -317,11 +299,7 @@ impl MemoryFile {
             store.counters().items,
             began_at.elapsed().as_millis()
         );
-        Ok(Ok(PreparedStore {
-            store,
-            clock,
-            recovery_message,
-        }))
+        Ok(Ok(PreparedStore { store, clock, recovery_message }))
     }
 
     fn make_empty_with_message(
@@ -338,10 +316,7 @@ impl MemoryFile {
     }
 
     fn mapped_file(&self) -> MappedFile<'_> {
-        MappedFile {
-            descriptor: self.file.as_fd(),
-            offset: MEMORY_OFFSET,
-        }
+        MappedFile { descriptor: self.file.as_fd(), offset: MEMORY_OFFSET }
     }
 
     /// Gives the file its size and allocates its space; what it holds stays.
@@ -356,12 +331,7 @@ impl MemoryFile {
         let allocate = || -> io::Result<()> {
             let no_flags = FallocateFlags::empty();
             fallocate(&self.file, no_flags, 0, FIRST_PAGE_BYTES)?;
-            Ok(fallocate(
-                &self.file,
-                no_flags,
-                MEMORY_OFFSET,
-                memory_bytes,
-            )?)
+            Ok(fallocate(&self.file, no_flags, MEMORY_OFFSET, memory_bytes)?)
         };
         allocate().map_err(|error| self.space_failure(memory_bytes, &error))
     }
@@ -373,10 +343,7 @@ impl MemoryFile {
     }
 
     fn failure(&self, reason: String) -> Error {
-        Error::MemoryFile {
-            path: self.path.clone(),
-            reason,
-        }
+        Error::MemoryFile { path: self.path.clone(), reason }
     }
 
     fn snapshot_path(&self) -> PathBuf {
@@ -414,11 +381,7 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 /// Opens a file that is not a link, without waiting for the other end of a pipe.
 fn open_without_following(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    options
-        .read(true)
-        .mode(FILE_MODE)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
+    options.read(true).mode(FILE_MODE).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 #[cfg(test)]
@@ -429,11 +392,7 @@ mod tests {
     fn a_successor_that_comes_too_late_does_not_shrink_the_file_of_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory");
-        let config = |workers| Config {
-            memory_bytes: 8 << 20,
-            workers,
-            ..Config::default()
-        };
+        let config = |workers| Config { memory_bytes: 8 << 20, workers, ..Config::default() };
         let file = MemoryFile::open(&path).unwrap();
         let store = file.make_empty_store(&config(1)).unwrap();
         let size = store.memory_size();

@@ -122,10 +122,7 @@ impl Shared {
             control_waker,
             log,
         } = parts;
-        let wakers = counters_and_wakers
-            .iter()
-            .map(|(_, waker)| waker.clone())
-            .collect();
+        let wakers = counters_and_wakers.iter().map(|(_, waker)| waker.clone()).collect();
         let peer_memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
@@ -194,10 +191,8 @@ impl Shared {
         self.is_observed.store(is_observed, Ordering::Relaxed);
         let are_reads_observed =
             self.prefix_table.is_on() || self.watchers.is_watched(kind::FETCHERS);
-        self.are_reads_observed
-            .store(are_reads_observed, Ordering::Relaxed);
-        self.store
-            .report_evictions(self.watchers.is_watched(kind::EVICTIONS));
+        self.are_reads_observed.store(are_reads_observed, Ordering::Relaxed);
+        self.store.report_evictions(self.watchers.is_watched(kind::EVICTIONS));
     }
 
     /// Makes all threads stop; they complete begun requests first.
@@ -228,8 +223,7 @@ impl Shared {
 
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
-        self.lifetime_totals()
-            .difference_since(&lock(&self.baseline).totals)
+        self.lifetime_totals().difference_since(&lock(&self.baseline).totals)
     }
 
     /// All workers' counts since the start.
@@ -243,10 +237,8 @@ impl Shared {
 
     /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset_stats(&self) {
-        *lock(&self.baseline) = Baseline {
-            totals: self.lifetime_totals(),
-            removed_items: self.removed_items_total(),
-        };
+        *lock(&self.baseline) =
+            Baseline { totals: self.lifetime_totals(), removed_items: self.removed_items_total() };
         for (counters, _) in &self.counters_and_wakers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -256,10 +248,7 @@ impl Shared {
 
     /// Items that the store removed since the start or the last `stats reset`.
     pub(crate) fn removed_items(&self) -> RemovedItems {
-        let (now, before) = (
-            self.removed_items_total(),
-            lock(&self.baseline).removed_items,
-        );
+        let (now, before) = (self.removed_items_total(), lock(&self.baseline).removed_items);
         RemovedItems {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),

@@ -139,9 +139,7 @@ mod tests {
     ];
 
     fn refusal(field: &str) -> &'static str {
-        PasswordHash::parse(field.as_bytes())
-            .map(|hash| hash.is_some())
-            .unwrap_err()
+        PasswordHash::parse(field.as_bytes()).map(|hash| hash.is_some()).unwrap_err()
     }
 
     #[test]
@@ -158,17 +156,9 @@ mod tests {
     #[test]
     fn a_password_that_begins_with_a_dollar_is_plain_unless_it_has_the_form_of_a_hash() {
         for plain in ["$", "$word", "$$", "$a b$c", "pass$5$word"] {
-            assert!(
-                PasswordHash::parse(plain.as_bytes()).unwrap().is_none(),
-                "{plain}"
-            );
+            assert!(PasswordHash::parse(plain.as_bytes()).unwrap().is_none(), "{plain}");
         }
-        for unknown in [
-            "$1$salt$x",
-            "$2b$12$abc",
-            "$y$j9T$abc",
-            "$argon2id$v=19$abc",
-        ] {
+        for unknown in ["$1$salt$x", "$2b$12$abc", "$y$j9T$abc", "$argon2id$v=19$abc"] {
             assert_eq!(refusal(unknown), UNSUPPORTED_KIND, "{unknown}");
         }
     }
@@ -188,17 +178,9 @@ mod tests {
             ("$7$z6..../....salt$", TOO_EXPENSIVE),
             ("$7$8........../....salt$", MALFORMED),
         ] {
-            assert_eq!(
-                refusal(&format!("{settings}{digest}")),
-                reason,
-                "{settings}"
-            );
+            assert_eq!(refusal(&format!("{settings}{digest}")), reason, "{settings}");
         }
         let default_cost_hash = format!("$7$CU..../....salt${digest}");
-        assert!(
-            PasswordHash::parse(default_cost_hash.as_bytes())
-                .unwrap()
-                .is_some()
-        );
+        assert!(PasswordHash::parse(default_cost_hash.as_bytes()).unwrap().is_some());
     }
 }

@@ -103,10 +103,7 @@ impl PeerMemory {
     /// Charges `bytes`, also beyond the budget.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         self.add(bytes as i64);
-        Charge {
-            memory: Arc::clone(self),
-            bytes,
-        }
+        Charge { memory: Arc::clone(self), bytes }
     }
 
     /// Charges `bytes` if they fit; see [`PeerMemory::try_grant`].
@@ -115,8 +112,7 @@ impl PeerMemory {
         bytes: usize,
         is_first_waiter: bool,
     ) -> Option<Charge> {
-        self.try_grant(bytes, is_first_waiter)
-            .then(|| self.charge(bytes))
+        self.try_grant(bytes, is_first_waiter).then(|| self.charge(bytes))
     }
 
     /// Whether `bytes` more may be held: by the connection that waits first in line, by others only if none waits.
@@ -286,10 +282,7 @@ mod tests {
         assert!(memory.try_grant(8 << 20, true));
         assert!(!memory.try_grant(8 << 20, true));
         memory.record_wanted(8 << 20, 0);
-        assert_eq!(
-            (memory.waiting_connections(), memory.wanted_bytes()),
-            (0, 0)
-        );
+        assert_eq!((memory.waiting_connections(), memory.wanted_bytes()), (0, 0));
         assert!(memory.try_grant(100, false));
         drop(held_charge);
     }

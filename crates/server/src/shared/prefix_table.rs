@@ -135,9 +135,7 @@ impl PrefixTable {
         counters: &Counters,
         out: &mut Vec<u8>,
     ) -> bool {
-        let range_start = resume_after
-            .as_deref()
-            .map_or(Bound::Unbounded, Bound::Excluded);
+        let range_start = resume_after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (range_start, Bound::<&[u8]>::Unbounded);
         let mut last_listed: Option<&Box<[u8]>> = None;
         let prefixes = lock(&self.prefixes);

@@ -35,17 +35,10 @@ impl SlabClassTable {
             slab_sizes: None,
         });
         let find_class = |size_step: usize| {
-            classes
-                .class_of((size_step * SIZE_STEP_BYTES) as u32)
-                .unwrap_or(1) as u8
+            classes.class_of((size_step * SIZE_STEP_BYTES) as u32).unwrap_or(1) as u8
         };
-        let class_by_size_step = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES)
-            .map(find_class)
-            .collect();
-        SlabClassTable {
-            classes,
-            class_by_size_step,
-        }
+        let class_by_size_step = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES).map(find_class).collect();
+        SlabClassTable { classes, class_by_size_step }
     }
 
     /// The chunk sizes, class 1 first.
@@ -62,17 +55,11 @@ impl SlabClassTable {
         client_flags: u32,
     ) -> (usize, u32) {
         let size_bytes = item_bytes(key_bytes as u32, value_bytes, client_flags != 0);
-        match self
-            .class_by_size_step
-            .get((size_bytes as usize).div_ceil(SIZE_STEP_BYTES))
-        {
+        match self.class_by_size_step.get((size_bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
             Some(class) => (usize::from(*class), size_bytes),
-            None => (
-                self.classes
-                    .class_of(size_bytes)
-                    .unwrap_or(self.chunk_sizes().len()),
-                size_bytes,
-            ),
+            None => {
+                (self.classes.class_of(size_bytes).unwrap_or(self.chunk_sizes().len()), size_bytes)
+            }
         }
     }
 
@@ -161,11 +148,7 @@ mod tests {
         let class_table = SlabClassTable::new(&Config::default());
         for value_bytes in 0..20_000 {
             let (class, size_bytes) = class_table.class_and_size(8, value_bytes, 0);
-            assert_eq!(
-                Some(class),
-                class_table.classes.class_of(size_bytes),
-                "{value_bytes}"
-            );
+            assert_eq!(Some(class), class_table.classes.class_of(size_bytes), "{value_bytes}");
         }
     }
 }

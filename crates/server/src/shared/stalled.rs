@@ -34,9 +34,7 @@ pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
 pub(crate) fn must_wait_to_resume(shared: &Shared, now: Seconds) -> bool {
     close_stalled_upload(shared, now);
     let store = &shared.store;
-    let all_wait = store
-        .idlest_upload()
-        .is_some_and(|idlest| idlest.is_waiting);
+    let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.is_waiting);
     let last_progress = store.uploads_last_progress();
     !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < BLOCKED_AFTER_S)
 }
@@ -71,10 +69,7 @@ pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
     }
     let mut is_any_held = false;
     let mut stalled = shared.connections.select(|info| {
-        let snapshot = info
-            .held_memory
-            .snapshot()
-            .filter(|snapshot| !snapshot.is_waiting)?;
+        let snapshot = info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting)?;
         is_any_held = true;
         (now.0.saturating_sub(snapshot.last_progress_s) >= STALLED_AFTER_S).then_some(snapshot)
     });

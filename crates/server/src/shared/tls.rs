@@ -62,9 +62,7 @@ impl Tls {
         let mut client_certificate_demands: Vec<ClientCertificate> = listeners
             .iter()
             .filter_map(|listen| match listen {
-                Listen::Tls {
-                    client_certificate, ..
-                } => Some(*client_certificate),
+                Listen::Tls { client_certificate, .. } => Some(*client_certificate),
                 Listen::Tcp(_) | Listen::Unix { .. } => None,
             })
             .collect();
@@ -90,10 +88,8 @@ impl Tls {
 
     /// Makes the server's end of a new TLS connection.
     pub(crate) fn accept(&self, demand: ClientCertificate) -> Result<ServerConnection, String> {
-        let demand_index = self
-            .client_certificate_demands
-            .iter()
-            .position(|other| *other == demand);
+        let demand_index =
+            self.client_certificate_demands.iter().position(|other| *other == demand);
         let config = demand_index.and_then(|index| lock(&self.configs).get(index).cloned());
         let config = config.ok_or("the listener has no TLS configuration")?;
         let mut connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
@@ -108,16 +104,12 @@ impl Tls {
         *lock(&self.configs) = configs;
         self.last_reload_s.store(now_s, Ordering::Relaxed);
         let chain_path = self.settings.chain_file.display();
-        Ok(format!(
-            "ssl_chain_cert: {chain_path} was read again, new connections use it"
-        ))
+        Ok(format!("ssl_chain_cert: {chain_path} was read again, new connections use it"))
     }
 
     /// Seconds since the files were last read, at second `now`.
     pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
-        let since_reload_s = now
-            .0
-            .saturating_sub(self.last_reload_s.load(Ordering::Relaxed));
+        let since_reload_s = now.0.saturating_sub(self.last_reload_s.load(Ordering::Relaxed));
         since_reload_s.min(clock.uptime_s(now))
     }
 }
@@ -247,9 +239,7 @@ impl ClientCertVerifier for WithoutAuthorities {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        crypto_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
+        crypto_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -270,9 +260,7 @@ fn build_config(
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(describe_error)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(describe_error)?;
     // Sessions are kept by the clients, in tickets, so that they cost no memory here.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

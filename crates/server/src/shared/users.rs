@@ -57,9 +57,7 @@ impl Users {
             return Err("has an empty user or password".to_owned());
         }
         if line.contains(&0) || line.len() > ENTRY_BYTES_MAX {
-            return Err(format!(
-                "has a NUL or is longer than {ENTRY_BYTES_MAX} bytes"
-            ));
+            return Err(format!("has a NUL or is longer than {ENTRY_BYTES_MAX} bytes"));
         }
         // In memcached's SASL database further fields may follow the password, which may have colons itself.
         let password_ends = memchr::memchr_iter(b':', password)
@@ -73,11 +71,7 @@ impl Users {
                 self.plain_passwords.push((user_digest, password_digest));
                 continue;
             };
-            if self
-                .hashed_passwords
-                .iter()
-                .any(|(entry_user, _)| *entry_user == user_digest)
-            {
+            if self.hashed_passwords.iter().any(|(entry_user, _)| *entry_user == user_digest) {
                 return Err("has a second hashed password of one user".to_owned());
             }
             self.hashed_passwords.push((user_digest, hash));
@@ -144,9 +138,7 @@ mod tests {
     }
 
     fn expect_refusal(text: &str) -> String {
-        parse_users(text)
-            .map(|users| users.password_count())
-            .unwrap_err()
+        parse_users(text).map(|users| users.password_count()).unwrap_err()
     }
 
     #[test]
@@ -216,10 +208,7 @@ mod tests {
             ("foo:\n", "line 1 has an empty user or password"),
             ("foo:ba\0r\n", "line 1 has a NUL"),
             ("foo:$5$short$x\n", "line 1 has a password hash"),
-            (
-                "foo:$2b$12$abcdefghijklmnopqrstuv\n",
-                "line 1 has a password hash",
-            ),
+            ("foo:$2b$12$abcdefghijklmnopqrstuv\n", "line 1 has a password hash"),
         ] {
             assert!(
                 expect_refusal(text).contains(error_text),

@@ -19,10 +19,7 @@ struct WakeEvent {
 impl Waker {
     pub(crate) fn new() -> rustix::io::Result<Waker> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Waker(Arc::new(WakeEvent {
-            event,
-            is_signalled: AtomicBool::new(false),
-        })))
+        Ok(Waker(Arc::new(WakeEvent { event, is_signalled: AtomicBool::new(false) })))
     }
 
     /// Wakes the thread, once for all calls until it clears the event.

@@ -57,11 +57,7 @@ pub(crate) enum Subject<'k> {
 impl WatchFilter {
     /// Parses the arguments of `watch`; without a kind it is fetchers.
     pub(crate) fn parse(arguments: &[u8]) -> Option<WatchFilter> {
-        let mut filter = WatchFilter {
-            kinds: 0,
-            prefix: Vec::new(),
-            wants_heartbeats: false,
-        };
+        let mut filter = WatchFilter { kinds: 0, prefix: Vec::new(), wants_heartbeats: false };
         for token in ascii::tokens(arguments) {
             filter.kinds |= match token {
                 b"fetchers" => kind::FETCHERS,
@@ -172,9 +168,7 @@ impl Watchers {
     pub(crate) fn remove(&self, serial: u64) {
         let mut watchers = lock(&self.registered);
         watchers.retain(|watcher| watcher.serial != serial);
-        let kinds = watchers
-            .iter()
-            .fold(0, |kinds, watcher| kinds | watcher.filter.kinds);
+        let kinds = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.filter.kinds);
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
@@ -225,17 +219,10 @@ impl Watchers {
     /// miss lines.
     pub(crate) fn publish(&self, kind: u16, subject: Subject<'_>, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line_id = self.last_line_id.fetch_add(1, Ordering::Relaxed) + 1;
         // Writing to a vector cannot fail.
-        let _ = write!(
-            line,
-            "ts={}.{} gid={line_id} ",
-            time.as_secs(),
-            time.subsec_micros()
-        );
+        let _ = write!(line, "ts={}.{} gid={line_id} ", time.as_secs(), time.subsec_micros());
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut lagging_serial = None;
@@ -371,10 +358,7 @@ mod tests {
             watchers.publish(kind, subject, text.as_bytes());
         }
         let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
-        let texts: Vec<_> = lines
-            .lines()
-            .filter_map(|line| line.split(' ').nth(2))
-            .collect();
+        let texts: Vec<_> = lines.lines().filter_map(|line| line.split(' ').nth(2)).collect();
         assert_eq!(texts, ["own-key", "own-prefix", "wider-prefix", "all-keys"]);
     }
 

@@ -92,11 +92,7 @@ fn relay(
         let server = ControlChannel::connect(&server_path, TIMEOUT).unwrap();
         fs::rename(&server_path, &path).unwrap();
         let mut relay_frame = |from: &ControlChannel, to: &ControlChannel| {
-            let Frame {
-                kind,
-                mut body,
-                descriptors,
-            } = from.receive().ok()?;
+            let Frame { kind, mut body, descriptors } = from.receive().ok()?;
             on_frame(kind, &mut body);
             let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             to.send(kind, &body, &descriptors).ok()?;
@@ -148,11 +144,7 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
     let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
     let mut uploading_client = Client::connect(address(&server));
-    uploading_client
-        .0
-        .get_mut()
-        .write_all(b"set half 0 0 2\r\nx")
-        .unwrap();
+    uploading_client.0.get_mut().write_all(b"set half 0 0 2\r\nx").unwrap();
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
     for steps in 0..7 {
         run_successor_for(steps, &memory_file);
@@ -163,10 +155,7 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
     }
     assert_eq!(uploading_client.request(b"y\r\n"), "STORED\r\n");
     // The next one takes over.
-    let next_server = take_over(config(&memory_file, 8 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20)).unwrap().start().unwrap();
     assert!(server.join());
     assert_eq!(client.request(b"get half\r\n"), "VALUE half 0 2\r\n");
     drop(next_server);
@@ -188,10 +177,7 @@ fn a_connection_whose_socket_a_failed_successor_keeps_is_closed_at_the_client() 
     assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
     channel.send(FrameKind::Ready, &[], &[]).unwrap();
     let kept_frame = channel.receive().unwrap();
-    assert_eq!(
-        (kept_frame.kind, kept_frame.descriptors.len()),
-        (FrameKind::Connections, 1)
-    );
+    assert_eq!((kept_frame.kind, kept_frame.descriptors.len()), (FrameKind::Connections, 1));
     drop(channel);
     assert_eq!(client.request(b"get none\r\n"), "END\r\n");
     assert_eq!(client.request(b"quit\r\n"), "");
@@ -205,10 +191,7 @@ fn a_server_that_was_replaced_saves_nothing_on_request() {
     let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
-    let next_server = take_over(config(&memory_file, 8 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20)).unwrap().start().unwrap();
     server.stop_and_save();
     assert!(server.join());
     assert!(!folder.path().join("memory.meta").exists());
@@ -230,17 +213,12 @@ fn connections_of_a_listener_that_the_successor_lacks_are_closed() {
     let [Address::Tcp(kept_address), Address::Tcp(removed_address)] = addresses[..] else {
         panic!("{addresses:?}");
     };
-    let (mut kept_client, mut removed_client) = (
-        Client::connect(kept_address),
-        Client::connect(removed_address),
-    );
+    let (mut kept_client, mut removed_client) =
+        (Client::connect(kept_address), Client::connect(removed_address));
     for client in [&mut kept_client, &mut removed_client] {
         assert_eq!(client.request(b"get none\r\n"), "END\r\n");
     }
-    let next_server = take_over(config(&memory_file, 8 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20)).unwrap().start().unwrap();
     assert!(server.join());
     assert_eq!(kept_client.request(b"get none\r\n"), "END\r\n");
     let mut line = String::new();
@@ -299,19 +277,12 @@ fn an_upload_is_closed_by_the_handover_and_continues_without_one() {
     let mut resumed_upload = begin_upload("first");
     wait_until_uploading(&mut client, true);
     run_successor_for(7, &memory_file);
-    resumed_upload
-        .0
-        .get_mut()
-        .write_all(&vec![b'x'; 300_000])
-        .unwrap();
+    resumed_upload.0.get_mut().write_all(&vec![b'x'; 300_000]).unwrap();
     assert_eq!(resumed_upload.request(b"\r\n"), "STORED\r\n");
     wait_until_uploading(&mut client, false);
     let mut closed_upload = begin_upload("second");
     wait_until_uploading(&mut client, true);
-    let next_server = take_over(config(&memory_file, 32 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 32 << 20)).unwrap().start().unwrap();
     let mut line = String::new();
     let read_result = closed_upload.0.read_line(&mut line);
     assert!(read_result.is_err() || line.is_empty(), "{line}");
@@ -350,10 +321,7 @@ fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
     assert!(store_and_read_unique(&mut client) > unique_before);
     assert!(!folder.path().join("memory.new").exists());
     // The next one continues with what is stored now.
-    let last_server = take_over(config(&memory_file, 8 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let last_server = take_over(config(&memory_file, 8 << 20)).unwrap().start().unwrap();
     assert!(next_server.join());
     assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
     drop(last_server);
@@ -399,10 +367,7 @@ fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
     let held_bytes = read_counter(&mut client, "peer_bytes");
     eprintln!("{held_bytes} bytes of {limit_bytes}");
     // Each worker may see the same free memory once.
-    assert!(
-        held_bytes <= limit_bytes + 2 * VALUE_BYTES as u64,
-        "{held_bytes} of {limit_bytes}"
-    );
+    assert!(held_bytes <= limit_bytes + 2 * VALUE_BYTES as u64, "{held_bytes} of {limit_bytes}");
     // Nothing was lost: the server continues.
     let reply = [
         format!("VALUE key 0 {VALUE_BYTES}\r\n").into_bytes(),
@@ -414,10 +379,7 @@ fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
     let mut received = vec![0; expected.len()];
     slow_clients[0].0.read_exact(&mut received).unwrap();
     assert!(received == expected);
-    let next_server = take_over(config(&memory_file, 64 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 64 << 20)).unwrap().start().unwrap();
     // Those that cannot pass are closed, and what they receive until then is right.
     let readers = slow_clients.drain(1..).map(|mut client| {
         let expected = expected.clone();
@@ -460,10 +422,7 @@ fn a_connection_that_stays_behind_is_closed_without_a_reset_although_its_client_
             sender.write_all(&vec![b'x'; 50_000]).unwrap();
         }
     });
-    let next_server = take_over(config(&memory_file, 32 << 20))
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = take_over(config(&memory_file, 32 << 20)).unwrap().start().unwrap();
     assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
     let mut line = String::new();
     assert_eq!(upload.0.read_line(&mut line).unwrap(), 0, "{line}");
@@ -478,10 +437,7 @@ fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
     let path = folder.path().join("socket");
     let config_with_mode = |mode| {
         let path = path.clone();
-        Config {
-            listeners: vec![Listen::Unix { path, mode }],
-            ..config(&memory_file, 8 << 20)
-        }
+        Config { listeners: vec![Listen::Unix { path, mode }], ..config(&memory_file, 8 << 20) }
     };
     let read_mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     let server = start(config_with_mode(0o700)).unwrap();
@@ -492,11 +448,7 @@ fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
     assert!(server.join());
     let wait_began_at = Instant::now();
     while read_mode() != 0o770 {
-        assert!(
-            wait_began_at.elapsed() < TIMEOUT,
-            "its mode is {:o}",
-            read_mode()
-        );
+        assert!(wait_began_at.elapsed() < TIMEOUT, "its mode is {:o}", read_mode());
     }
     drop(next_server);
 }
@@ -516,10 +468,7 @@ fn lines_that_are_pending_when_a_server_is_replaced_are_sent_to_its_watchers() {
                 assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
             }
         });
-        let next_server = take_over(config(&memory_file, 8 << 20))
-            .unwrap()
-            .start()
-            .unwrap();
+        let next_server = take_over(config(&memory_file, 8 << 20)).unwrap().start().unwrap();
         relayed.join().unwrap();
         assert!(server.join());
         let mut line = String::new();
@@ -561,10 +510,7 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
         let start_result = taken_over.and_then(PreparedServer::start);
         // One that may cancel lives as long as the process.
         let is_channel_open = channel.is_some_and(|channel| channel.strong_count() > 0);
-        assert!(
-            !is_channel_open || start_result.is_err(),
-            "{cancelled_at:?}"
-        );
+        assert!(!is_channel_open || start_result.is_err(), "{cancelled_at:?}");
         relayed.join().unwrap();
         if let Err(error) = &start_result {
             assert!(is_possible, "{error}");

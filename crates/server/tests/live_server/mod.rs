@@ -22,9 +22,7 @@ pub(crate) fn connect(server: &RunningServer) -> TcpStream {
         panic!("no port")
     };
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     stream
 }
 

@@ -182,10 +182,7 @@ fn a_ticket_of_an_open_listener_does_not_open_one_that_requires_a_certificate() 
         for _ in 0..2 {
             let kind = request_handshake_kind(new_client(connect(&server, 0), &trusting_config));
             assert!(kind == HandshakeKind::Full || kind == HandshakeKind::Resumed);
-            assert!(is_refused(new_client(
-                connect(&server, 1),
-                &trusting_config
-            )));
+            assert!(is_refused(new_client(connect(&server, 1), &trusting_config)));
         }
     }
 }
@@ -195,11 +192,9 @@ fn unfinished_handshakes_leave_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let identity = authority.sign("server", 2090);
-    let server = start(Config {
-        connections_max: 40,
-        ..config(&identity, ClientCertificate::NotRequested)
-    })
-    .unwrap();
+    let server =
+        start(Config { connections_max: 40, ..config(&identity, ClientCertificate::NotRequested) })
+            .unwrap();
     // A record's header and no more: ten are a quarter of the connections, so the first ten are closed for the rest.
     let unfinished_handshakes: Vec<_> = (0..20)
         .map(|_| {
@@ -233,8 +228,5 @@ fn a_handshake_that_does_not_end_is_closed() {
 fn wait_for_close(mut stream: &TcpStream) {
     let read_result = stream.read_to_end(&mut Vec::new());
     let is_reset = |error: std::io::Error| error.kind() == ErrorKind::ConnectionReset;
-    assert!(
-        read_result.is_ok() || read_result.is_err_and(is_reset),
-        "it stays open"
-    );
+    assert!(read_result.is_ok() || read_result.is_err_and(is_reset), "it stays open");
 }

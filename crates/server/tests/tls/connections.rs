@@ -21,10 +21,8 @@ fn requests_pass_encrypted_in_both_versions() {
     let authority = Authority::new(folder.path(), "authority");
     let server = start_server(&authority.sign("server", 2090));
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
-        let mut client = connect_client(
-            &server,
-            client_config_for_versions(&authority, None, versions),
-        );
+        let mut client =
+            connect_client(&server, client_config_for_versions(&authority, None, versions));
         expect_reply(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
         expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
     }
@@ -59,18 +57,11 @@ fn large_values_and_long_pipelines_pass_in_both_directions() {
     }
     for value_bytes in [1, 8_000, 16_384, 16_385, 65_000, 65_536, 700_000] {
         let value = &value[..value_bytes];
-        let request = [
-            format!("set a 0 0 {value_bytes}\r\n").as_bytes(),
-            value,
-            b"\r\nget a\r\n",
-        ]
-        .concat();
-        let reply = [
-            format!("STORED\r\nVALUE a 0 {value_bytes}\r\n").as_bytes(),
-            value,
-            b"\r\nEND\r\n",
-        ]
-        .concat();
+        let request =
+            [format!("set a 0 0 {value_bytes}\r\n").as_bytes(), value, b"\r\nget a\r\n"].concat();
+        let reply =
+            [format!("STORED\r\nVALUE a 0 {value_bytes}\r\n").as_bytes(), value, b"\r\nEND\r\n"]
+                .concat();
         expect_reply(&mut client, &request, &reply);
     }
     let command_count = 20_000;
@@ -158,10 +149,7 @@ fn a_version_below_the_minimum_is_refused() {
     let server = start(config).unwrap();
     let old_version_config = client_config_for_versions(&authority, None, &[&version::TLS12]);
     assert!(is_refused(connect_client(&server, old_version_config)));
-    assert!(!is_refused(connect_client(
-        &server,
-        client_config(&authority, None)
-    )));
+    assert!(!is_refused(connect_client(&server, client_config(&authority, None))));
     assert_eq!(read_stat(&server, "ssl_min_version").unwrap(), "tlsv1.3");
 }
 
@@ -174,23 +162,12 @@ fn a_login_follows_the_handshake() {
     let format = UsersFileFormat::AuthFile;
     let server = start(Config {
         users: Some(UsersFile { path, format }),
-        ..config(
-            &authority.sign("server", 2090),
-            ClientCertificate::NotRequested,
-        )
+        ..config(&authority.sign("server", 2090), ClientCertificate::NotRequested)
     })
     .unwrap();
     let mut client = connect_client(&server, client_config(&authority, None));
-    expect_reply(
-        &mut client,
-        b"get a\r\n",
-        b"CLIENT_ERROR unauthenticated\r\n",
-    );
-    expect_reply(
-        &mut client,
-        b"set auth 0 0 7\r\nfoo bar\r\nmn\r\n",
-        b"STORED\r\nMN\r\n",
-    );
+    expect_reply(&mut client, b"get a\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    expect_reply(&mut client, b"set auth 0 0 7\r\nfoo bar\r\nmn\r\n", b"STORED\r\nMN\r\n");
 }
 
 #[test]
@@ -199,10 +176,7 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
     let authority = Authority::new(folder.path(), "authority");
     let server = start(Config {
         proxies: vec!["127.0.0.0/8".parse().unwrap()],
-        ..config(
-            &authority.sign("server", 2090),
-            ClientCertificate::NotRequested,
-        )
+        ..config(&authority.sign("server", 2090), ClientCertificate::NotRequested)
     })
     .unwrap();
     let trusting_config = Arc::new(client_config(&authority, None));
@@ -220,10 +194,7 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         client.read_to_string(&mut rows).unwrap();
         assert!(rows.contains("tcp:192.0.2.7:50007"), "{rows}");
     }
-    assert!(is_refused(new_client(
-        connect(&server, 0),
-        &trusting_config
-    )));
+    assert!(is_refused(new_client(connect(&server, 0), &trusting_config)));
 }
 
 #[test]
@@ -236,35 +207,15 @@ fn a_server_without_its_certificate_does_not_start() {
         prepare(config).map(|_| ()).unwrap_err().to_string()
     };
     let other_identity = authority.sign("other", 2090);
-    let mismatched_identity = Identity {
-        key_file: other_identity.key_file.clone(),
-        ..identity.clone()
-    };
+    let mismatched_identity =
+        Identity { key_file: other_identity.key_file.clone(), ..identity.clone() };
     let text = refusal(&mismatched_identity);
-    assert!(
-        text.starts_with("ssl_chain_cert: ") && text.contains("server.crt"),
-        "{text}"
-    );
+    assert!(text.starts_with("ssl_chain_cert: ") && text.contains("server.crt"), "{text}");
     for (file, content, name, reason) in [
-        (
-            &identity.chain_file,
-            None,
-            "ssl_chain_cert: ",
-            "cannot be read",
-        ),
-        (
-            &identity.chain_file,
-            Some(""),
-            "ssl_chain_cert: ",
-            "has no certificate",
-        ),
+        (&identity.chain_file, None, "ssl_chain_cert: ", "cannot be read"),
+        (&identity.chain_file, Some(""), "ssl_chain_cert: ", "has no certificate"),
         (&identity.key_file, None, "ssl_key: ", "cannot be read"),
-        (
-            &identity.key_file,
-            Some("half"),
-            "ssl_key: ",
-            "has no private key",
-        ),
+        (&identity.key_file, Some("half"), "ssl_key: ", "has no private key"),
     ] {
         let original = fs::read(file).unwrap();
         match content {
@@ -275,10 +226,8 @@ fn a_server_without_its_certificate_does_not_start() {
         assert!(text.starts_with(name) && text.contains(reason), "{text}");
         fs::write(file, original).unwrap();
     }
-    let config_without_tls = Config {
-        tls: None,
-        ..config(&identity, ClientCertificate::NotRequested)
-    };
+    let config_without_tls =
+        Config { tls: None, ..config(&identity, ClientCertificate::NotRequested) };
     assert!(prepare(config_without_tls).is_err());
 }
 
@@ -291,11 +240,7 @@ fn a_port_without_tls_serves_as_before_when_no_listener_has_it() {
         ..Config::default()
     })
     .unwrap();
-    expect_reply(
-        &mut connect(&server, 0),
-        b"refresh_certs\r\n",
-        b"Error TLS not enabled\r\n",
-    );
+    expect_reply(&mut connect(&server, 0), b"refresh_certs\r\n", b"Error TLS not enabled\r\n");
     assert_eq!(read_stat(&server, "ssl_handshake_errors"), None);
     assert_eq!(read_stat(&server, "ssl_enabled"), None);
 }
@@ -321,32 +266,18 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     slow_client.write_all(&b"get a\r\n".repeat(20)).unwrap();
     expect_bytes(&mut slow_client, b"VALUE a 0 700000\r\n");
     let replacement = prepare_replacement(settings()).unwrap();
-    let next_server = replacement
-        .connect()
-        .unwrap()
-        .take_over()
-        .unwrap()
-        .start()
-        .unwrap();
+    let next_server = replacement.connect().unwrap().take_over().unwrap().start().unwrap();
     assert!(is_refused(idle_client), "the idle connection is closed");
     // The next server uses the memory again.
     let mut writer = connect_client(&next_server, client_config(&authority, None));
     for byte in b"bcdefghijklmnopqrstuvwxyz" {
-        expect_reply(
-            &mut writer,
-            &set_request(&vec![*byte; 700_000]),
-            b"STORED\r\n",
-        );
+        expect_reply(&mut writer, &set_request(&vec![*byte; 700_000]), b"STORED\r\n");
     }
     let mut received = Vec::new();
     // It ends after all replies, or at once after requests that were not read.
     let _ = slow_client.read_to_end(&mut received);
     let reply = [&value[..], b"\r\nEND\r\nVALUE a 0 700000\r\n"].concat();
     assert!(received.len() >= value.len(), "{}", received.len());
-    assert!(
-        received
-            .chunks(reply.len())
-            .all(|part| reply.starts_with(part))
-    );
+    assert!(received.chunks(reply.len()).all(|part| reply.starts_with(part)));
     assert!(server.join());
 }

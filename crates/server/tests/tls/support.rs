@@ -33,16 +33,11 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let certificate_file = folder.join(format!("{name}.pem"));
         fs::write(&certificate_file, params.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(params, key);
-        Authority {
-            certificate_file,
-            issuer,
-        }
+        Authority { certificate_file, issuer }
     }
 
     /// A certificate for this machine, valid until the end of `last_year`.
@@ -68,13 +63,7 @@ impl Authority {
 pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     Config {
-        listeners: vec![
-            Listen::Tls {
-                address,
-                client_certificate: demand,
-            },
-            Listen::Tcp(address),
-        ],
+        listeners: vec![Listen::Tls { address, client_certificate: demand }, Listen::Tcp(address)],
         memory_bytes: 16 << 20,
         workers: 1,
         tls: Some(TlsSettings {
@@ -117,9 +106,7 @@ pub(crate) fn client_config_for_versions(
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(&authority.certificate_file).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_file(&authority.certificate_file).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
@@ -174,9 +161,7 @@ pub(crate) fn is_refused(mut client: Client) -> bool {
 /// One row of `stats`, over the listener without TLS.
 pub(crate) fn read_stat(server: &RunningServer, name: &str) -> Option<String> {
     let mut stream = connect(server, 1);
-    stream
-        .write_all(b"stats\r\nstats settings\r\nquit\r\n")
-        .unwrap();
+    stream.write_all(b"stats\r\nstats settings\r\nquit\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let prefix = format!("STAT {name} ");

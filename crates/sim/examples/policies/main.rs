@@ -78,11 +78,8 @@ impl AvoidableMisses {
             }
         });
         let first_uses = trace.value_bytes_by_id.len() as u64;
-        let first_use_bytes: u64 = trace
-            .value_bytes_by_id
-            .iter()
-            .map(|&value_bytes| u64::from(value_bytes))
-            .sum();
+        let first_use_bytes: u64 =
+            trace.value_bytes_by_id.iter().map(|&value_bytes| u64::from(value_bytes)).sum();
         AvoidableMisses {
             request_share: (misses - first_uses) as f64 / requests as f64,
             byte_share: (missed_bytes - first_use_bytes) as f64 / requested_bytes as f64,
@@ -125,25 +122,17 @@ fn mix(seed: u64) -> u64 {
 
 fn random_value_bytes(size_seed: u64) -> u32 {
     let to_unit_interval = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (first_uniform, second_uniform) = (
-        to_unit_interval(mix(size_seed)),
-        to_unit_interval(mix(size_seed ^ 0x5555_5555)),
-    );
+    let (first_uniform, second_uniform) =
+        (to_unit_interval(mix(size_seed)), to_unit_interval(mix(size_seed ^ 0x5555_5555)));
     let normal =
         (-2.0 * first_uniform.ln()).sqrt() * (std::f64::consts::TAU * second_uniform).cos();
     ((230f64.ln() + 1.5 * normal).exp() as u32).clamp(1, VALUE_BYTES_MAX)
 }
 
-#[expect(
-    clippy::disallowed_types,
-    reason = "the example opens what the pure crate is handed"
-)]
+#[expect(clippy::disallowed_types, reason = "the example opens what the pure crate is handed")]
 fn load_trace(path: &str, footprint_bytes_min: u64) -> Result<Trace, String> {
     let file = std::fs::File::open(path).expect("a trace");
-    let columns = Columns {
-        size: true,
-        ..Columns::KEY
-    };
+    let columns = Columns { size: true, ..Columns::KEY };
     let mut stream = open(path, file, columns).expect("a key stream");
     let (mut batch, mut number_by_object) = (Batch::default(), HashMap::new());
     let (mut object_numbers, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
@@ -160,11 +149,7 @@ fn load_trace(path: &str, footprint_bytes_min: u64) -> Result<Trace, String> {
     if object_numbers.is_empty() {
         return Err(format!("{path} has no requests"));
     }
-    let name = path
-        .rsplit('/')
-        .next()
-        .unwrap_or(path)
-        .trim_end_matches(".parquet");
+    let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".parquet");
     let mut trace = Trace {
         name: name.to_string(),
         object_numbers,
@@ -204,10 +189,7 @@ fn store_value(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
 
 /// Measures a policy of the real store.
 fn measure_store(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMisses {
-    let config = Config {
-        memory_bytes,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes, ..Config::default() };
     let store = Store::with_policy(config, policy).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
@@ -221,12 +203,7 @@ fn measure_store(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoida
         let is_hit = worker.get(key.as_bytes(), hash, now).is_some();
         worker.pass();
         if !is_hit {
-            store_value(
-                &mut worker,
-                key.as_bytes(),
-                &longest_value[..value_bytes as usize],
-                now,
-            );
+            store_value(&mut worker, key.as_bytes(), &longest_value[..value_bytes as usize], now);
             worker.pass();
         }
         if request_count % 256 == 0 {
@@ -242,9 +219,7 @@ fn choose_policies() -> Result<Vec<(PolicyKind, &'static str)>, String> {
         return Ok(PolicyKind::ALL.to_vec());
     };
     let find_policy = |chosen_name: &str| {
-        let policy = PolicyKind::ALL
-            .into_iter()
-            .find(|(_, name)| *name == chosen_name);
+        let policy = PolicyKind::ALL.into_iter().find(|(_, name)| *name == chosen_name);
         policy.ok_or_else(|| format!("no policy is called \"{chosen_name}\""))
     };
     chosen_names.split(',').map(find_policy).collect()

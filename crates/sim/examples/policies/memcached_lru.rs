@@ -49,10 +49,7 @@ impl SegmentedLru {
     pub(crate) fn get_or_set(&mut self, id: usize, key_and_value_bytes: u32) -> bool {
         let mut item = self.items[id];
         if item.entry_number == 0 {
-            item = Item {
-                chunk_bytes: chunk_bytes_for(key_and_value_bytes),
-                ..Item::default()
-            };
+            item = Item { chunk_bytes: chunk_bytes_for(key_and_value_bytes), ..Item::default() };
             self.insert(id, item, HOT);
             self.make_room();
             return false;
@@ -61,14 +58,7 @@ impl SegmentedLru {
         item.is_fetched = true;
         if item.is_active && item.queue == COLD {
             self.remove(id, item);
-            self.insert(
-                id,
-                Item {
-                    is_active: false,
-                    ..item
-                },
-                WARM,
-            );
+            self.insert(id, Item { is_active: false, ..item }, WARM);
         } else {
             self.items[id] = item;
         }
@@ -77,11 +67,7 @@ impl SegmentedLru {
 
     fn insert(&mut self, id: usize, item: Item, queue: usize) {
         self.entry_count += 1;
-        self.items[id] = Item {
-            queue,
-            entry_number: self.entry_count,
-            ..item
-        };
+        self.items[id] = Item { queue, entry_number: self.entry_count, ..item };
         self.queues[queue].push_back((id as u32, self.entry_count));
         self.queue_bytes[queue] += u64::from(item.chunk_bytes);
     }
@@ -110,14 +96,7 @@ impl SegmentedLru {
                     break;
                 };
                 let next_queue = if item.is_active { WARM } else { COLD };
-                self.insert(
-                    id,
-                    Item {
-                        is_active: false,
-                        ..item
-                    },
-                    next_queue,
-                );
+                self.insert(id, Item { is_active: false, ..item }, next_queue);
             }
         }
         while self.queue_bytes.iter().sum::<u64>() > self.memory_bytes {
@@ -125,14 +104,7 @@ impl SegmentedLru {
                 break;
             };
             if item.is_active {
-                self.insert(
-                    id,
-                    Item {
-                        is_active: false,
-                        ..item
-                    },
-                    WARM,
-                );
+                self.insert(id, Item { is_active: false, ..item }, WARM);
             }
         }
     }

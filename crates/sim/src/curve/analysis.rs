@@ -34,10 +34,7 @@ impl Curve {
         };
         let sizes = (0..=footprint).step_by(self.step as usize);
         let size = sizes.max_by(|&a, &b| depth_below_line(a).total_cmp(&depth_below_line(b)))?;
-        (depth_below_line(size) > 0.0).then(|| Knee {
-            size,
-            miss_ratio: self.miss_ratio(size),
-        })
+        (depth_below_line(size) > 0.0).then(|| Knee { size, miss_ratio: self.miss_ratio(size) })
     }
 }
 

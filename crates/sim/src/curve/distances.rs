@@ -28,9 +28,8 @@ pub(super) struct Distances {
 impl Distances {
     /// For objects below `object_count`, of which up to `live_objects` are held at once.
     pub(super) fn new(object_count: usize, live_objects: usize) -> Self {
-        let slot_count = (live_objects * 2)
-            .max(SLOTS_PER_BLOCK * 32)
-            .next_multiple_of(SLOTS_PER_BLOCK);
+        let slot_count =
+            (live_objects * 2).max(SLOTS_PER_BLOCK * 32).next_multiple_of(SLOTS_PER_BLOCK);
         Self {
             slot_of: vec![NONE; object_count],
             object_of: vec![NONE; slot_count],
@@ -78,11 +77,8 @@ impl Distances {
     #[inline]
     fn weight_before(&self, slot: usize) -> u64 {
         let block = slot / SLOTS_PER_BLOCK;
-        let sum_in_block: u64 = self.weights[block * SLOTS_PER_BLOCK..slot]
-            .iter()
-            .copied()
-            .map(u64::from)
-            .sum();
+        let sum_in_block: u64 =
+            self.weights[block * SLOTS_PER_BLOCK..slot].iter().copied().map(u64::from).sum();
         let mut tree_index = block;
         let mut sum = sum_in_block;
         while tree_index > 0 {

@@ -23,9 +23,7 @@ fn replay_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Op
             let fraction = index as f64 / (REPLAYED_SIZES_MAX - 1) as f64;
             (smallest_size * (footprint as f64 / smallest_size).powf(fraction)).round() as u64
         };
-        std::iter::once(0)
-            .chain((0..REPLAYED_SIZES_MAX).map(size_at))
-            .collect()
+        std::iter::once(0).chain((0..REPLAYED_SIZES_MAX).map(size_at)).collect()
     };
     for size in &mut sizes {
         *size -= *size % step;
@@ -33,17 +31,11 @@ fn replay_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Op
     sizes.push(footprint.next_multiple_of(step) + step);
     sizes.dedup();
     let count_misses = |capacity: u64| {
-        let task = Task {
-            policy: PolicyKind::Lru,
-            capacity,
-            seed: 0,
-        };
+        let task = Task { policy: PolicyKind::Lru, capacity, seed: 0 };
         Some(task.run(trace, should_continue)?.misses as f64)
     };
-    let points: Option<Vec<(u64, f64)>> = sizes
-        .into_iter()
-        .map(|size| Some((size, count_misses(size)?)))
-        .collect();
+    let points: Option<Vec<(u64, f64)>> =
+        sizes.into_iter().map(|size| Some((size, count_misses(size)?))).collect();
     Some(Curve::from_points(&points?, step, trace.requests() as f64))
 }
 

@@ -41,10 +41,7 @@ impl Histogram {
     /// For distances up to `footprint`.
     fn new(footprint: u64) -> Self {
         let step = footprint.div_ceil(STEPS_MAX).max(1);
-        Self {
-            step,
-            hits: vec![0.0; (footprint / step + 2) as usize],
-        }
+        Self { step, hits: vec![0.0; (footprint / step + 2) as usize] }
     }
 
     /// Counts requests that hit at `distance` and above, rounded up to whole steps.
@@ -60,11 +57,7 @@ impl Histogram {
             requests_left -= hits;
             requests_left.max(0.0)
         };
-        Curve {
-            requests,
-            step: self.step,
-            misses: self.hits.iter().map(misses_above).collect(),
-        }
+        Curve { requests, step: self.step, misses: self.hits.iter().map(misses_above).collect() }
     }
 }
 
@@ -81,30 +74,19 @@ impl Curve {
             misses.extend((0..step_count).map(interpolate));
         }
         misses.extend(points.last().map(|&(_, last_misses)| last_misses));
-        Self {
-            requests,
-            step,
-            misses,
-        }
+        Self { requests, step, misses }
     }
 
     /// The miss ratio at a size in objects or bytes; sizes between two steps count as the lower one.
     pub fn miss_ratio(&self, size: u64) -> f64 {
         let index = ((size / self.step) as usize).min(self.misses.len() - 1);
-        if self.requests == 0.0 {
-            0.0
-        } else {
-            self.misses[index] / self.requests
-        }
+        if self.requests == 0.0 { 0.0 } else { self.misses[index] / self.requests }
     }
 
     /// The smallest size with at most this miss ratio, `None` if no size has it.
     pub fn size_for(&self, miss_ratio: f64) -> Option<u64> {
         // Not a binary search: with TTLs a larger cache may miss a little more.
-        let index = self
-            .misses
-            .iter()
-            .position(|&misses| misses <= miss_ratio * self.requests)?;
+        let index = self.misses.iter().position(|&misses| misses <= miss_ratio * self.requests)?;
         Some(index as u64 * self.step)
     }
 
@@ -119,9 +101,7 @@ impl Curve {
         let count = count.clamp(1, footprint);
         let size_at =
             |index: u64| (u128::from(footprint) * u128::from(index) / u128::from(count)) as u64;
-        (0..=count)
-            .map(|index| (size_at(index), self.miss_ratio(size_at(index))))
-            .collect()
+        (0..=count).map(|index| (size_at(index), self.miss_ratio(size_at(index)))).collect()
     }
 
     /// Up to `count` sizes from 1/2000 of the footprint to the footprint, with a constant ratio between neighbours.

@@ -42,13 +42,7 @@ impl<'t> ServerMemory<'t> {
             count_items_in_segments(&count_demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
         let memory_scale =
             count_items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed_items.max(1) as f64;
-        Self {
-            trace,
-            demand,
-            plan,
-            key_bytes,
-            memory_scale,
-        }
+        Self { trace, demand, plan, key_bytes, memory_scale }
     }
 
     /// Items of a memcached, of the mix of sizes of the whole trace; `None` where its classes would have a page or two
@@ -62,9 +56,7 @@ impl<'t> ServerMemory<'t> {
     /// The miss ratio of a memcached, by a replay of its classes and its LRU.
     pub fn memcached_miss_ratio(&self, memory_bytes: u64) -> f64 {
         self.miss_ratio(Task {
-            policy: PolicyKind::Memcached {
-                key_bytes: self.key_bytes,
-            },
+            policy: PolicyKind::Memcached { key_bytes: self.key_bytes },
             capacity: memory_bytes,
             seed: 0,
         })
@@ -110,11 +102,7 @@ mod tests {
     /// 60,000 skewed requests of values of 1,000 bytes.
     fn small_trace() -> PreparedTrace {
         let (mut random, key_count) = (Random::new(3), 20_000_u64);
-        let mut draw_id = || {
-            random
-                .below(key_count as u32)
-                .min(random.below(key_count as u32))
-        };
+        let mut draw_id = || random.below(key_count as u32).min(random.below(key_count as u32));
         PreparedTrace::new(InternedTrace {
             ids: (0..60_000).map(|_| draw_id()).collect(),
             keys: (0..key_count).collect(),

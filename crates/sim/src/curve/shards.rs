@@ -23,10 +23,7 @@ pub struct SampleOptions {
 impl Default for SampleOptions {
     /// 8192 keys: a mean error of 0.001 on real traces, in 400 kB.
     fn default() -> Self {
-        Self {
-            keys_max: 8192,
-            seed: 1,
-        }
+        Self { keys_max: 8192, seed: 1 }
     }
 }
 
@@ -94,11 +91,7 @@ impl Sample {
             self.threshold = hash.saturating_sub(1);
             self.distances.remove(id);
         }
-        while self
-            .members
-            .peek()
-            .is_some_and(|&(hash, _)| hash > self.threshold)
-        {
+        while self.members.peek().is_some_and(|&(hash, _)| hash > self.threshold) {
             if let Some((_, id)) = self.members.pop() {
                 self.distances.remove(id);
             }
@@ -122,9 +115,5 @@ pub fn miss_ratio_range(curves: &[Curve], size: u64) -> Option<MissRatioRange> {
     let ratios: Vec<f64> = curves.iter().map(|curve| curve.miss_ratio(size)).collect();
     let low = ratios.iter().copied().reduce(f64::min)?;
     let high = ratios.iter().copied().reduce(f64::max)?;
-    Some(MissRatioRange {
-        mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
-        low,
-        high,
-    })
+    Some(MissRatioRange { mean: ratios.iter().sum::<f64>() / ratios.len() as f64, low, high })
 }

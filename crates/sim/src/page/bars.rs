@@ -67,11 +67,7 @@ impl BarChart {
             "<section><h2>{title}</h2><div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {chart_height}\" role=\"img\" aria-label=\"{title}\">"
         );
         for (index, panel) in self.panels.iter().enumerate() {
-            let _ = write!(
-                html,
-                "<g transform=\"translate(0 {})\">",
-                PANEL_HEIGHT * index as f64
-            );
+            let _ = write!(html, "<g transform=\"translate(0 {})\">", PANEL_HEIGHT * index as f64);
             self.write_panel(html, panel, &x_scale, &y_scale);
             html.push_str("</g>");
         }
@@ -84,15 +80,11 @@ impl BarChart {
 
     fn write_panel(&self, html: &mut String, panel: &Panel, x_scale: &Scale, y_scale: &Scale) {
         let right = WIDTH - RIGHT_MARGIN;
-        for (tick_px, tick) in y_scale
-            .ticks
-            .iter()
-            .filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
+        for (tick_px, tick) in
+            y_scale.ticks.iter().filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
         {
-            let _ = write!(
-                html,
-                "<path class=\"grid\" d=\"M{LEFT_MARGIN} {tick_px:.1}H{right}\"/>"
-            );
+            let _ =
+                write!(html, "<path class=\"grid\" d=\"M{LEFT_MARGIN} {tick_px:.1}H{right}\"/>");
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -104,11 +96,7 @@ impl BarChart {
         for bar in &panel.bars {
             self.write_bar(html, bar, x_scale, y_scale);
         }
-        let _ = write!(
-            html,
-            "<text x=\"{LEFT_MARGIN}\" y=\"14\">{}</text>",
-            escape(&panel.title)
-        );
+        let _ = write!(html, "<text x=\"{LEFT_MARGIN}\" y=\"14\">{}</text>", escape(&panel.title));
     }
 
     fn write_bar(&self, html: &mut String, bar: &Bar, x_scale: &Scale, y_scale: &Scale) {
@@ -129,10 +117,9 @@ impl BarChart {
         // A gap between neighbours, but not more than the bar has.
         let width = (right_px - left_px - 1.0).max(0.6);
         html.push_str("<g>");
-        for (class, upper_px, lower_px) in [
-            ("requested", middle_px, baseline_px),
-            ("wasted", top_px, middle_px),
-        ] {
+        for (class, upper_px, lower_px) in
+            [("requested", middle_px, baseline_px), ("wasted", top_px, middle_px)]
+        {
             let _ = write!(
                 html,
                 "<rect class=\"{class}\" x=\"{left_px:.1}\" y=\"{upper_px:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
@@ -154,19 +141,11 @@ impl BarChart {
 
     fn write_x_axis(&self, html: &mut String, x_scale: &Scale, chart_height: f64) {
         let (bottom, right) = (chart_height - BOTTOM_MARGIN, WIDTH - RIGHT_MARGIN);
-        let _ = write!(
-            html,
-            "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>"
-        );
-        for (tick_px, tick) in x_scale
-            .ticks
-            .iter()
-            .filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
+        let _ = write!(html, "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>");
+        for (tick_px, tick) in
+            x_scale.ticks.iter().filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
         {
-            let _ = write!(
-                html,
-                "<path class=\"axis\" d=\"M{tick_px:.1} {bottom}v5\"/>"
-            );
+            let _ = write!(html, "<path class=\"axis\" d=\"M{tick_px:.1} {bottom}v5\"/>");
             let _ = write!(
                 html,
                 "<text x=\"{tick_px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
@@ -208,13 +187,7 @@ impl BarChart {
         for panel in &self.panels {
             rows.extend(panel.bars.iter().map(|bar| {
                 let (range_start, range_end) = bar.range;
-                json!([
-                    panel.title,
-                    range_start,
-                    range_end,
-                    bar.parts[0],
-                    bar.parts[1]
-                ])
+                json!([panel.title, range_start, range_end, bar.parts[0], bar.parts[1]])
             }));
         }
         write_data(html, &json!({ "rows": rows }));
@@ -227,10 +200,7 @@ mod tests {
 
     #[test]
     fn each_panel_has_its_bars_in_two_parts_and_the_data_to_save() {
-        let bar = |from: f64, parts| Bar {
-            range: (from, 2.0 * from),
-            parts,
-        };
+        let bar = |from: f64, parts| Bar { range: (from, 2.0 * from), parts };
         let panel = |title: &str| Panel {
             title: title.to_owned(),
             bars: vec![bar(96.0, [80.0, 20.0]), bar(192.0, [10.0, 5.0])],
@@ -243,13 +213,7 @@ mod tests {
         let mut html = String::new();
         bar_chart.write(&mut html);
         assert_eq!(html.matches("<rect class=\"requested\" x=").count(), 4);
-        assert!(
-            html.contains("<title>96 to 192: requested 80, wasted 20</title>"),
-            "{html}"
-        );
-        assert!(
-            html.contains("[\"optimum\",192.0,384.0,10.0,5.0]"),
-            "{html}"
-        );
+        assert!(html.contains("<title>96 to 192: requested 80, wasted 20</title>"), "{html}");
+        assert!(html.contains("[\"optimum\",192.0,384.0,10.0,5.0]"), "{html}");
     }
 }

@@ -56,11 +56,8 @@ impl Chart {
     pub(super) fn write(&self, html: &mut String) {
         let labels = self.build_end_labels();
         let right = WIDTH - end_labels::measure_labels(&labels).max(RIGHT_MARGIN);
-        let xs = self
-            .series
-            .iter()
-            .flat_map(Series::xs)
-            .chain(self.marks.iter().map(|mark| mark.x));
+        let xs =
+            self.series.iter().flat_map(Series::xs).chain(self.marks.iter().map(|mark| mark.x));
         let x_scale = Scale::new(xs, self.is_x_log, LEFT_MARGIN, right);
         let y_scale = Scale::new(
             self.series.iter().flat_map(Series::ys),
@@ -85,16 +82,11 @@ impl Chart {
         let placed_labels =
             end_labels::arrange(labels, &y_scale, TOP_MARGIN, HEIGHT - BOTTOM_MARGIN);
         for index in draw_order {
-            let class_attribute = if index < HIGHLIGHTED_MAX {
-                ""
-            } else {
-                " class=\"rest\""
-            };
+            let class_attribute = if index < HIGHLIGHTED_MAX { "" } else { " class=\"rest\"" };
             let _ = write!(html, "<g data-series=\"{index}\"{class_attribute}>");
             self.series[index].write(html, index, &x_scale, &y_scale);
-            if let Some(placed_label) = placed_labels
-                .iter()
-                .find(|placed| placed.label.series_index == index)
+            if let Some(placed_label) =
+                placed_labels.iter().find(|placed| placed.label.series_index == index)
             {
                 placed_label.write(html, right + 8.0, &choose_colour(index));
             }
@@ -154,18 +146,11 @@ impl Chart {
             };
             let label = escape(&mark.label);
             let bottom = HEIGHT - BOTTOM_MARGIN;
-            let _ = write!(
-                html,
-                "<path class=\"mark\" d=\"M{mark_px:.1} {TOP_MARGIN}V{bottom}\">"
-            );
+            let _ = write!(html, "<path class=\"mark\" d=\"M{mark_px:.1} {TOP_MARGIN}V{bottom}\">");
             let _ = write!(html, "<title>{label}</title></path>");
             if has_labels {
                 let is_near_end = mark_px > f64::midpoint(LEFT_MARGIN, right);
-                let (dx, anchor) = if is_near_end {
-                    (-5.0, "end")
-                } else {
-                    (5.0, "start")
-                };
+                let (dx, anchor) = if is_near_end { (-5.0, "end") } else { (5.0, "start") };
                 let label_y = TOP_MARGIN + 10.0 + 15.0 * index as f64;
                 let _ = write!(
                     html,
@@ -178,15 +163,10 @@ impl Chart {
 
     fn write_axes(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale, right: f64) {
         let bottom = HEIGHT - BOTTOM_MARGIN;
-        for (y_px, tick) in y_scale
-            .ticks
-            .iter()
-            .filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
+        for (y_px, tick) in
+            y_scale.ticks.iter().filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
         {
-            let _ = write!(
-                html,
-                "<path class=\"grid\" d=\"M{LEFT_MARGIN} {y_px:.1}H{right}\"/>"
-            );
+            let _ = write!(html, "<path class=\"grid\" d=\"M{LEFT_MARGIN} {y_px:.1}H{right}\"/>");
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">",
@@ -195,10 +175,8 @@ impl Chart {
             );
             let _ = write!(html, "{}</text>", format_short_number(tick));
         }
-        for (x_px, tick) in x_scale
-            .ticks
-            .iter()
-            .filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
+        for (x_px, tick) in
+            x_scale.ticks.iter().filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
         {
             let _ = write!(html, "<path class=\"axis\" d=\"M{x_px:.1} {bottom}v5\"/>");
             let _ = write!(
@@ -208,10 +186,7 @@ impl Chart {
             );
             let _ = write!(html, "{}</text>", format_short_number(tick));
         }
-        let _ = write!(
-            html,
-            "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>"
-        );
+        let _ = write!(html, "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>");
         let middle_x = f64::midpoint(LEFT_MARGIN, right);
         let _ = write!(
             html,
@@ -268,18 +243,8 @@ mod tests {
         let chart = Chart {
             x_label: "memory (MB)".into(),
             y_label: "miss ratio".into(),
-            series: vec![
-                series.clone(),
-                Series {
-                    band,
-                    is_step: true,
-                    ..series
-                },
-            ],
-            marks: vec![Mark {
-                x: 5.0,
-                label: "knee".into(),
-            }],
+            series: vec![series.clone(), Series { band, is_step: true, ..series }],
+            marks: vec![Mark { x: 5.0, label: "knee".into() }],
             ..Chart::default()
         };
         let mut html = String::new();
@@ -305,10 +270,7 @@ mod tests {
             points: vec![(1.0, index as f64), (2.0, index as f64)],
             ..Series::default()
         };
-        let chart = Chart {
-            series: (0..7).map(numbered_series).collect(),
-            ..Chart::default()
-        };
+        let chart = Chart { series: (0..7).map(numbered_series).collect(), ..Chart::default() };
         let mut html = String::new();
         chart.write(&mut html);
         assert_eq!(html.matches("<g data-series=").count(), 7);

@@ -40,11 +40,7 @@ impl EndLabel {
                 _ => lines.push(word.to_owned()),
             }
         }
-        Self {
-            series_index,
-            lines,
-            value,
-        }
+        Self { series_index, lines, value }
     }
 
     fn height(&self) -> f64 {
@@ -84,10 +80,7 @@ pub(super) fn arrange(
         .filter_map(|label| {
             let middle_y = y_scale.to_px(label.value)?;
             let first_line_y = middle_y + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
-            Some(PlacedLabel {
-                label,
-                first_line_y,
-            })
+            Some(PlacedLabel { label, first_line_y })
         })
         .collect();
     placed_labels.sort_by(|a, b| a.first_line_y.total_cmp(&b.first_line_y));
@@ -119,9 +112,7 @@ mod tests {
     fn labels_at_one_height_are_moved_apart_and_stay_inside() {
         let y_scale = Scale::new([0.0, 1.0].into_iter(), false, 400.0, 0.0);
         for value in [0.0, 0.5, 1.0] {
-            let labels = (0..4)
-                .map(|index| EndLabel::new(index, "lru", value))
-                .collect();
+            let labels = (0..4).map(|index| EndLabel::new(index, "lru", value)).collect();
             let placed_labels = arrange(labels, &y_scale, 0.0, 400.0);
             for pair in placed_labels.windows(2) {
                 assert!(

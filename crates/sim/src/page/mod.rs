@@ -129,15 +129,10 @@ fn write_data(html: &mut String, data: &serde_json::Value) {
 
 impl Table {
     fn write(&self, html: &mut String) {
-        let numeric_columns: Vec<bool> = (0..self.header.len())
-            .map(|column| self.is_number_column(column))
-            .collect();
+        let numeric_columns: Vec<bool> =
+            (0..self.header.len()).map(|column| self.is_number_column(column)).collect();
         let class_attribute_of = |column: usize| {
-            if numeric_columns.get(column) == Some(&true) {
-                " class=\"n\""
-            } else {
-                ""
-            }
+            if numeric_columns.get(column) == Some(&true) { " class=\"n\"" } else { "" }
         };
         html.push_str("<section>");
         if !self.title.is_empty() {
@@ -145,12 +140,7 @@ impl Table {
         }
         html.push_str("<div class=\"wide\"><table><thead><tr>");
         for (column, name) in self.header.iter().enumerate() {
-            let _ = write!(
-                html,
-                "<th{}>{}</th>",
-                class_attribute_of(column),
-                escape(name)
-            );
+            let _ = write!(html, "<th{}>{}</th>", class_attribute_of(column), escape(name));
         }
         html.push_str("</tr></thead><tbody>");
         for row in &self.rows {
@@ -169,11 +159,8 @@ impl Table {
 
     /// Whether every cell of a column begins with a number; such columns are right-aligned.
     pub fn is_number_column(&self, column: usize) -> bool {
-        let mut cells = self
-            .rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .filter(|cell| !cell.is_empty());
+        let mut cells =
+            self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty());
         let starts_as_number = |cell: &String| {
             let without_sign = cell.trim_start_matches(['+', '-', '<', '>', '=', ' ']);
             without_sign.starts_with(|c: char| c.is_ascii_digit()) || cell == "-"
@@ -223,51 +210,24 @@ mod tests {
             header: vec!["a\"&".into()],
             rows: vec![vec!["</td>".into()]],
         };
-        let html = Page {
-            title: "</title>".into(),
-            tables: vec![table],
-            ..Page::default()
-        }
-        .to_html();
+        let html =
+            Page { title: "</title>".into(), tables: vec![table], ..Page::default() }.to_html();
         assert!(html.contains("<td>&lt;/td&gt;</td>") && html.contains("<th>a&quot;&amp;</th>"));
         assert_eq!(html.matches("</title>").count(), 1);
     }
 
     #[test]
     fn formats_backticks_as_code() {
-        assert_eq!(
-            format_inline_code("use `lru:<n>`."),
-            "use <code>lru:&lt;n&gt;</code>."
-        );
+        assert_eq!(format_inline_code("use `lru:<n>`."), "use <code>lru:&lt;n&gt;</code>.");
         assert_eq!(format_inline_code("half `open"), "half <code>open</code>");
     }
 
     #[test]
     fn a_page_of_many_points_stays_small() {
-        let points = (1..200_000)
-            .map(|x| (f64::from(x), 1.0 / f64::from(x)))
-            .collect();
-        let series = Series {
-            label: "lru".into(),
-            points,
-            ..Series::default()
-        };
-        let charts = vec![
-            Chart {
-                series: vec![series; 12],
-                is_x_log: true,
-                ..Chart::default()
-            };
-            3
-        ];
-        assert!(
-            Page {
-                charts,
-                ..Page::default()
-            }
-            .to_html()
-            .len()
-                < 700_000
-        );
+        let points = (1..200_000).map(|x| (f64::from(x), 1.0 / f64::from(x))).collect();
+        let series = Series { label: "lru".into(), points, ..Series::default() };
+        let charts =
+            vec![Chart { series: vec![series; 12], is_x_log: true, ..Chart::default() }; 3];
+        assert!(Page { charts, ..Page::default() }.to_html().len() < 700_000);
     }
 }

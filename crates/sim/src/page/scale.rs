@@ -21,24 +21,14 @@ impl Scale {
         end_px: f64,
     ) -> Self {
         let drawable = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
-        let (low, high) = drawable.fold(
-            (f64::INFINITY, f64::NEG_INFINITY),
-            |(lowest, highest), value| (lowest.min(value), highest.max(value)),
-        );
+        let (low, high) = drawable
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(lowest, highest), value| {
+                (lowest.min(value), highest.max(value))
+            });
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
-        let (low, high, ticks) = if is_log {
-            choose_log_ticks(low, high)
-        } else {
-            choose_linear_ticks(low, high)
-        };
-        Self {
-            low,
-            high,
-            is_log,
-            start_px,
-            end_px,
-            ticks,
-        }
+        let (low, high, ticks) =
+            if is_log { choose_log_ticks(low, high) } else { choose_linear_ticks(low, high) };
+        Self { low, high, is_log, start_px, end_px, ticks }
     }
 
     /// The axis for the page's script: lowest and highest value, their positions, whether it is logarithmic.
@@ -62,16 +52,8 @@ impl Scale {
 
 /// Steps of 1, 2 or 5 times a power of ten, about six of them; 0 belongs to the axis when it is near.
 fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
-    let axis_low = if low > 0.0 && low < 0.6 * high {
-        0.0
-    } else {
-        low
-    };
-    let span = if high > axis_low {
-        high - axis_low
-    } else {
-        high.abs().max(1.0)
-    };
+    let axis_low = if low > 0.0 && low < 0.6 * high { 0.0 } else { low };
+    let span = if high > axis_low { high - axis_low } else { high.abs().max(1.0) };
     let rough_step = span / 6.0;
     let power_of_ten = 10f64.powf(rough_step.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
@@ -82,9 +64,8 @@ fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let first_step = (axis_low / step).floor();
     let last_step = (high / step).ceil().max(first_step + 1.0);
     let step_count = (last_step - first_step).round() as usize;
-    let ticks: Vec<f64> = (0..=step_count)
-        .map(|index| (first_step + index as f64) * step)
-        .collect();
+    let ticks: Vec<f64> =
+        (0..=step_count).map(|index| (first_step + index as f64) * step).collect();
     (first_step * step, last_step * step, ticks)
 }
 
@@ -93,23 +74,14 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let high = if high > low { high } else { low * 10.0 };
     let decades = (high / low).log10();
     let (first_exponent, last_exponent) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let decade_stride = if decades > 8.0 {
-        ((last_exponent - first_exponent) / 6).max(1) as usize
-    } else {
-        1
-    };
-    let multipliers: &[f64] = if decades < 3.0 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
-    };
+    let decade_stride =
+        if decades > 8.0 { ((last_exponent - first_exponent) / 6).max(1) as usize } else { 1 };
+    let multipliers: &[f64] = if decades < 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers_of_ten = (first_exponent..=last_exponent)
         .step_by(decade_stride)
         .map(|exponent| 10f64.powi(exponent));
     let ticks = powers_of_ten.flat_map(|power_of_ten| {
-        multipliers
-            .iter()
-            .map(move |multiplier| multiplier * power_of_ten)
+        multipliers.iter().map(move |multiplier| multiplier * power_of_ten)
     });
     let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
@@ -129,28 +101,18 @@ pub fn format_short_number(value: f64) -> String {
     }
     let decimals = (2 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{scaled:.decimals$}");
-    let short_text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        &text
-    };
+    let short_text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{short_text}{unit}")
 }
 
 /// A number of bytes in short form, in powers of 1024: `64 MiB`.
 pub fn format_short_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let exponent = if bytes == 0 {
-        0
-    } else {
-        (bytes.ilog2() / 10).min(4)
-    };
+    let exponent = if bytes == 0 { 0 } else { (bytes.ilog2() / 10).min(4) };
     let scaled = bytes as f64 / 1024f64.powi(exponent as i32);
-    let decimals = if exponent == 0 || scaled >= 100.0 {
-        0
-    } else {
-        2 - usize::from(scaled >= 10.0)
-    };
+    let decimals =
+        if exponent == 0 || scaled >= 100.0 { 0 } else { 2 - usize::from(scaled >= 10.0) };
     format!("{scaled:.decimals$} {}", units[exponent as usize])
 }
 

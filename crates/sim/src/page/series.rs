@@ -31,10 +31,7 @@ pub struct Series {
 
 impl Series {
     pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
-        self.points
-            .iter()
-            .map(|&(x, _)| x)
-            .chain(self.band.iter().map(|&(x, ..)| x))
+        self.points.iter().map(|&(x, _)| x).chain(self.band.iter().map(|&(x, ..)| x))
     }
 
     pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
@@ -58,11 +55,8 @@ impl Series {
             .filter_map(|&(x, y)| Some((x_scale.to_px(x)?, y_scale.to_px(y)?)))
             .collect();
         if !self.is_scatter {
-            let _ = write!(
-                html,
-                "<path class=\"curve\" {} d=\"",
-                format_stroke_style(series_index)
-            );
+            let _ =
+                write!(html, "<path class=\"curve\" {} d=\"", format_stroke_style(series_index));
             for (point_index, (px, py)) in
                 downsample(&drop_overlaps(&pixels)).into_iter().enumerate()
             {
@@ -129,11 +123,7 @@ impl Series {
 
 /// The colour of curve `index`.
 pub(super) fn choose_colour(index: usize) -> String {
-    if index < HIGHLIGHTED_MAX {
-        format!("var(--s{index})")
-    } else {
-        "var(--rest)".to_owned()
-    }
+    if index < HIGHLIGHTED_MAX { format!("var(--s{index})") } else { "var(--rest)".to_owned() }
 }
 
 /// The stroke attributes of curve `index`: a colour and, for readers who see no colours, dashes of its own.
@@ -141,10 +131,9 @@ pub(super) fn format_stroke_style(index: usize) -> String {
     let dash_patterns = ["", "9 4", "2 3", "12 3 2 3", "5 2"];
     match dash_patterns.get(index) {
         Some(&"") | None => format!("stroke=\"{}\"", choose_colour(index)),
-        Some(dash_pattern) => format!(
-            "stroke=\"{}\" stroke-dasharray=\"{dash_pattern}\"",
-            choose_colour(index)
-        ),
+        Some(dash_pattern) => {
+            format!("stroke=\"{}\" stroke-dasharray=\"{dash_pattern}\"", choose_colour(index))
+        }
     }
 }
 

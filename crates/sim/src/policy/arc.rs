@@ -129,8 +129,7 @@ impl<W: Weights> Policy for Arc<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }
 

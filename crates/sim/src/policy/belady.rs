@@ -52,10 +52,7 @@ impl<'a, W: Weights> Belady<'a, W> {
 
     /// A cache of up to `object_count` objects, from which they can be removed.
     pub(crate) fn with_removal(self, object_count: usize) -> Self {
-        Self {
-            next_use_by_id: vec![ABSENT; object_count],
-            ..self
-        }
+        Self { next_use_by_id: vec![ABSENT; object_count], ..self }
     }
 
     /// The last object in the cache that is never used again.

@@ -70,10 +70,7 @@ impl<'a, W: Weights> BeladySize<'a, W> {
             u64::from(resident.next_use - position) * self.weights.of(resident.id)
         };
         if count <= SAMPLE_SIZE {
-            let costliest = self
-                .residents
-                .iter()
-                .max_by_key(|resident| cost_of(resident));
+            let costliest = self.residents.iter().max_by_key(|resident| cost_of(resident));
             return costliest.map_or(0, |resident| resident.id);
         }
         let mut highest_cost_and_id = (0, 0);

@@ -60,8 +60,7 @@ impl<W: Weights> Policy for Clock<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+        ids.iter().fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }
 }
 

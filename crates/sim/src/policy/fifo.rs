@@ -30,18 +30,12 @@ impl<W: Weights> Policy for Fifo<W> {
     fn request(&mut self, _: u32, id: u32) -> bool {
         let weight_stored_before = &mut self.weight_stored_before[id as usize];
         let is_hit = self.stored_weight - *weight_stored_before <= self.capacity;
-        *weight_stored_before = if is_hit {
-            *weight_stored_before
-        } else {
-            self.stored_weight
-        };
+        *weight_stored_before = if is_hit { *weight_stored_before } else { self.stored_weight };
         self.stored_weight += if is_hit { 0 } else { self.weights.of(id) };
         is_hit
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| {
-            sum ^ self.weight_stored_before[id as usize] as u32
-        })
+        ids.iter().fold(0, |sum, &id| sum ^ self.weight_stored_before[id as usize] as u32)
     }
 }

@@ -35,21 +35,8 @@ pub(super) struct Frequencies {
 impl Frequencies {
     pub(super) fn new(object_count: usize, request_count: usize) -> Self {
         Self {
-            nodes: vec![
-                Node {
-                    previous: NONE,
-                    next: NONE,
-                    uses: 0
-                };
-                object_count
-            ],
-            classes: vec![
-                Class {
-                    first: NONE,
-                    last: NONE
-                };
-                2
-            ],
+            nodes: vec![Node { previous: NONE, next: NONE, uses: 0 }; object_count],
+            classes: vec![Class { first: NONE, last: NONE }; 2],
             lowest_class: 1,
             nonempty_classes: BitmapTree::new(request_count + 2),
         }
@@ -86,10 +73,7 @@ impl Frequencies {
     /// The next victim.
     #[inline]
     pub(super) fn next_victim(&mut self) -> Option<u32> {
-        let first = self
-            .classes
-            .get(self.lowest_class as usize)
-            .map_or(NONE, |class| class.first);
+        let first = self.classes.get(self.lowest_class as usize).map_or(NONE, |class| class.first);
         if first != NONE {
             return Some(first);
         }
@@ -100,13 +84,7 @@ impl Frequencies {
     #[inline]
     fn append(&mut self, id: u32, uses: u32) {
         if uses as usize >= self.classes.len() {
-            self.classes.resize(
-                uses as usize + 1,
-                Class {
-                    first: NONE,
-                    last: NONE,
-                },
-            );
+            self.classes.resize(uses as usize + 1, Class { first: NONE, last: NONE });
         }
         let class = &mut self.classes[uses as usize];
         let previous = class.last;
@@ -117,20 +95,12 @@ impl Frequencies {
         } else {
             self.nodes[previous as usize].next = id;
         }
-        self.nodes[id as usize] = Node {
-            previous,
-            next: NONE,
-            uses,
-        };
+        self.nodes[id as usize] = Node { previous, next: NONE, uses };
     }
 
     #[inline]
     fn unlink(&mut self, id: u32) {
-        let Node {
-            previous,
-            next,
-            uses,
-        } = self.nodes[id as usize];
+        let Node { previous, next, uses } = self.nodes[id as usize];
         let class = &mut self.classes[uses as usize];
         if previous == NONE {
             class.first = next;

@@ -85,8 +85,7 @@ impl<W: Weights> Policy for Gdsf<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.priorities[id as usize] as u32)
+        ids.iter().fold(0, |sum, &id| sum ^ self.priorities[id as usize] as u32)
     }
 }
 

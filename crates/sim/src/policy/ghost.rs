@@ -13,11 +13,7 @@ pub(super) struct Ghost {
 
 impl Ghost {
     pub(super) fn new(object_count: usize, capacity: u64) -> Self {
-        Self {
-            locations: vec![0; object_count],
-            queue: Queue::new(1),
-            capacity,
-        }
+        Self { locations: vec![0; object_count], queue: Queue::new(1), capacity }
     }
 
     /// Adds an object, and removes the oldest ones that no longer fit.

@@ -126,10 +126,7 @@ fn list_names() -> String {
 
 /// The letters and digits of a name, in lower case.
 fn normalize_name(name: &str) -> String {
-    name.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect::<String>()
-        .to_ascii_lowercase()
+    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
 impl FromStr for PolicyKind {
@@ -158,17 +155,8 @@ mod tests {
     fn parses_names_in_any_case_without_hyphens() {
         for kind in PolicyKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
-            assert_eq!(
-                kind.name().to_lowercase().replace('-', "").parse(),
-                Ok(kind)
-            );
+            assert_eq!(kind.name().to_lowercase().replace('-', "").parse(), Ok(kind));
         }
-        assert!(
-            "mru"
-                .parse::<PolicyKind>()
-                .unwrap_err()
-                .to_string()
-                .contains("\"mru\"")
-        );
+        assert!("mru".parse::<PolicyKind>().unwrap_err().to_string().contains("\"mru\""));
     }
 }

@@ -56,10 +56,8 @@ impl<W: Weights> LeCar<W> {
 
     /// Adjusts the probabilities if one of the two evicted the object recently; returns the object's uses at that time.
     fn learn(&mut self, position: u32, id: u32, weight: u64) -> u32 {
-        let Some(ghost_index) = self
-            .ghosts
-            .iter_mut()
-            .position(|ghost| ghost.remove_if_present(id, weight))
+        let Some(ghost_index) =
+            self.ghosts.iter_mut().position(|ghost| ghost.remove_if_present(id, weight))
         else {
             return 0;
         };
@@ -116,8 +114,7 @@ impl<W: Weights> Policy for LeCar<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }
 

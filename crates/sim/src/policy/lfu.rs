@@ -48,8 +48,7 @@ impl<W: Weights> Policy for Lfu<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.frequencies.uses(id))
+        ids.iter().fold(0, |sum, &id| sum ^ self.frequencies.uses(id))
     }
 }
 

@@ -67,13 +67,9 @@ impl<W: Weights> Lhd<W> {
         // Ages up to 16 times as many requests as objects fit are distinguished, and there is an estimate after as
         // many. Of 4 to 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536
         // requests were worse than the densities it starts with.
-        let step_bits = (objects_that_fit * 16.0 / AGE_COUNT as f64)
-            .max(1.0)
-            .log2()
-            .ceil() as u32;
-        let estimate_interval = (objects_that_fit as u32)
-            .saturating_mul(16)
-            .clamp(1 << 16, 1 << 20);
+        let step_bits = (objects_that_fit * 16.0 / AGE_COUNT as f64).max(1.0).log2().ceil() as u32;
+        let estimate_interval =
+            (objects_that_fit as u32).saturating_mul(16).clamp(1 << 16, 1 << 20);
         let new_class = |class_index: usize| Class {
             hits: vec![0.0; AGE_COUNT],
             evictions: vec![0.0; AGE_COUNT],
@@ -188,9 +184,7 @@ impl<W: Weights> Lhd<W> {
 fn class_index_of(age_sum: usize) -> u8 {
     let bits = usize::BITS - age_sum.leading_zeros();
     let longest_bits = usize::BITS - (AGE_COUNT - 1).leading_zeros();
-    longest_bits
-        .saturating_sub(bits)
-        .min(CLASS_COUNT as u32 - 1) as u8
+    longest_bits.saturating_sub(bits).min(CLASS_COUNT as u32 - 1) as u8
 }
 
 impl<W: Weights> Policy for Lhd<W> {
@@ -214,8 +208,7 @@ impl<W: Weights> Policy for Lhd<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.indices[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.indices[id as usize])
     }
 }
 

@@ -42,9 +42,7 @@ impl<W: Weights> Lirs<W> {
             trial_queue: Queue::new(1),
             non_resident_queue: Queue::new(2),
             lir_weight: 0,
-            lir_capacity: capacity
-                .saturating_sub(capacity_share(capacity, 0.01))
-                .max(1),
+            lir_capacity: capacity.saturating_sub(capacity_share(capacity, 0.01)).max(1),
             capacity,
             weights,
         }
@@ -101,10 +99,7 @@ impl<W: Weights> Lirs<W> {
     /// Evicts the object that has been on trial longest.
     fn evict(&mut self) {
         let weights = self.weights;
-        let Some(id) = self
-            .trial_queue
-            .pop(&mut self.queue_locations, |id| weights.of(id))
-        else {
+        let Some(id) = self.trial_queue.pop(&mut self.queue_locations, |id| weights.of(id)) else {
             // Nothing is on trial: the lowest LIR object becomes a trial object and is evicted at the next step.
             self.demote_lowest_lir();
             return;
@@ -114,8 +109,7 @@ impl<W: Weights> Lirs<W> {
             return;
         }
         self.states[id as usize] = NON_RESIDENT;
-        self.non_resident_queue
-            .push(&mut self.queue_locations, id, 1);
+        self.non_resident_queue.push(&mut self.queue_locations, id, 1);
         if u64::from(self.non_resident_queue.count())
             > 2 * u64::from(self.stack.count() - self.non_resident_queue.count()) + 2
             && let Some(oldest) = self.non_resident_queue.peek(&self.queue_locations)
@@ -198,8 +192,7 @@ impl<W: Weights> Policy for Lirs<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.stack_locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.stack_locations[id as usize])
     }
 }
 

@@ -21,14 +21,7 @@ pub(crate) struct Lru<'a, W> {
 
 impl<'a, W: Weights> Lru<'a, W> {
     pub(crate) fn new(ids: &'a [u32], links: &'a RequestLinks, weights: W, capacity: u64) -> Self {
-        Self {
-            ids,
-            links,
-            weights,
-            capacity,
-            window_start: 0,
-            used_weight: 0,
-        }
+        Self { ids, links, weights, capacity, window_start: 0, used_weight: 0 }
     }
 
     /// Moves the start past the least recently used object; `position` is the request that needs space.

@@ -79,9 +79,7 @@ impl<W: Weights> Memcached<W> {
             free_chunks: 0,
         };
         Self {
-            classes: (0..slab_classes.chunk_sizes().len())
-                .map(new_class)
-                .collect(),
+            classes: (0..slab_classes.chunk_sizes().len()).map(new_class).collect(),
             slab_classes,
             head_bytes: head_bytes(key_bytes, false),
             weights,
@@ -97,10 +95,7 @@ impl<W: Weights> Memcached<W> {
     /// The item of an object; `None` if it is above memcached's largest item. An item above the largest chunk takes several of them.
     fn item_of(&self, id: u32) -> Option<Item> {
         let value_bytes = u32::try_from(self.weights.of(id)).ok()?;
-        let bytes = self
-            .head_bytes
-            .checked_add(value_bytes)?
-            .checked_add(LINE_END_BYTES)?;
+        let bytes = self.head_bytes.checked_add(value_bytes)?.checked_add(LINE_END_BYTES)?;
         Some(Item {
             class_index: self.slab_classes.class_of(bytes)? - 1,
             bytes,
@@ -137,9 +132,7 @@ impl Class {
 
     /// The item to evict: the oldest of COLD, or where that is empty of HOT, then of WARM.
     fn find_victim(&mut self, objects: &Objects) -> Option<u32> {
-        [COLD, HOT, WARM]
-            .into_iter()
-            .find_map(|part| self.queue_mut(part).peek(&objects.locations))
+        [COLD, HOT, WARM].into_iter().find_map(|part| self.queue_mut(part).peek(&objects.locations))
     }
 
     /// Moves what HOT and WARM hold above their shares and ages to COLD, and what is in use to WARM.
@@ -147,10 +140,9 @@ impl Class {
         let total_bytes = self.hot.weight() + self.warm.weight() + self.cold.weight();
         let oldest_cold = self.cold.peek(&objects.locations);
         let cold_age = oldest_cold.map_or(0, |id| objects.age(id, now));
-        for (part, percent, age_tenths) in [
-            (HOT, HOT_PERCENT, HOT_AGE_TENTHS),
-            (WARM, WARM_PERCENT, WARM_AGE_TENTHS),
-        ] {
+        for (part, percent, age_tenths) in
+            [(HOT, HOT_PERCENT, HOT_AGE_TENTHS), (WARM, WARM_PERCENT, WARM_AGE_TENTHS)]
+        {
             let (bytes_max, age_max) = (total_bytes * percent / 100, cold_age * age_tenths / 10);
             while let Some(id) = self.queue_mut(part).peek(&objects.locations) {
                 let target_part = if objects.use_flags[id as usize] & ACTIVE != 0 {
@@ -164,8 +156,7 @@ impl Class {
                     break;
                 };
                 self.queue_mut(part).subtract_member(bytes_of(id));
-                self.queue_mut(target_part)
-                    .push(&mut objects.locations, id, bytes_of(id));
+                self.queue_mut(target_part).push(&mut objects.locations, id, bytes_of(id));
             }
         }
     }
@@ -257,20 +248,11 @@ mod tests {
     fn a_page_holds_as_many_items_as_in_memcached() {
         let (mut position, item_count) = (0, 2 * ITEMS_PER_PAGE);
         let mut cache = Memcached::new(item_count as usize + 1, UnitWeights, 2 << 20, 10);
-        assert_eq!(
-            count_misses(&mut cache, &mut position, 0..item_count),
-            item_count as usize
-        );
+        assert_eq!(count_misses(&mut cache, &mut position, 0..item_count), item_count as usize);
         assert_eq!(count_misses(&mut cache, &mut position, 0..item_count), 0);
         // One more evicts the oldest.
-        assert_eq!(
-            count_misses(&mut cache, &mut position, item_count..=item_count),
-            1
-        );
-        assert_eq!(
-            count_misses(&mut cache, &mut position, [1, 0].into_iter()),
-            1
-        );
+        assert_eq!(count_misses(&mut cache, &mut position, item_count..=item_count), 1);
+        assert_eq!(count_misses(&mut cache, &mut position, [1, 0].into_iter()), 1);
     }
 
     #[test]
@@ -291,10 +273,7 @@ mod tests {
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 1 << 20, 10);
         let mut position = 0;
         count_misses(&mut cache, &mut position, 0..2 * ITEMS_PER_PAGE);
-        assert_eq!(
-            count_misses(&mut cache, &mut position, large_ids.clone()),
-            2
-        );
+        assert_eq!(count_misses(&mut cache, &mut position, large_ids.clone()), 2);
         assert_eq!(count_misses(&mut cache, &mut position, large_ids), 0);
     }
 
@@ -303,18 +282,9 @@ mod tests {
         let sizes = [600_000, 600_000, 600_000, 2_000_000];
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 2 << 20, 10);
         let mut position = 0;
-        assert_eq!(
-            count_misses(&mut cache, &mut position, [0, 1, 0, 1].into_iter()),
-            2
-        );
+        assert_eq!(count_misses(&mut cache, &mut position, [0, 1, 0, 1].into_iter()), 2);
         cache.remove(0);
-        assert_eq!(
-            count_misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()),
-            2
-        );
-        assert_eq!(
-            count_misses(&mut cache, &mut position, [3, 3].into_iter()),
-            2
-        );
+        assert_eq!(count_misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()), 2);
+        assert_eq!(count_misses(&mut cache, &mut position, [3, 3].into_iter()), 2);
     }
 }

@@ -140,14 +140,7 @@ impl Queue {
         self.front_position = 0;
         self.end_position = ring.len() as u32;
         let is_over_half_full = ring.len() * 2 > ring_len;
-        ring.resize(
-            if is_over_half_full {
-                ring_len * 2
-            } else {
-                ring_len
-            },
-            0,
-        );
+        ring.resize(if is_over_half_full { ring_len * 2 } else { ring_len }, 0);
         // INVARIANT: positions within the ring are distinguished by their low bits, so the ring is not longer than
         // those bits can count.
         assert!(

@@ -16,12 +16,7 @@ pub(crate) struct QueuePolicy<W, const MOVE_ON_HIT: bool> {
 
 impl<W: Weights, const MOVE_ON_HIT: bool> QueuePolicy<W, MOVE_ON_HIT> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
-        Self {
-            locations: vec![0; object_count],
-            queue: Queue::new(1),
-            capacity,
-            weights,
-        }
+        Self { locations: vec![0; object_count], queue: Queue::new(1), capacity, weights }
     }
 }
 

@@ -61,10 +61,7 @@ impl<W: Weights> S3Fifo<W> {
     /// from the main queue.
     fn evict_from_small(&mut self) {
         let weights = self.weights;
-        while let Some(id) = self
-            .small_queue
-            .pop(&mut self.locations, |id| weights.of(id))
-        {
+        while let Some(id) = self.small_queue.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
             if *state & USES_MASK < USES_TO_PROMOTE {
                 *state = 0;
@@ -72,25 +69,20 @@ impl<W: Weights> S3Fifo<W> {
                 return;
             }
             *state = IN_MAIN;
-            self.main_queue
-                .push(&mut self.locations, id, weights.of(id));
+            self.main_queue.push(&mut self.locations, id, weights.of(id));
         }
     }
 
     fn evict_from_main(&mut self) {
         let weights = self.weights;
-        while let Some(id) = self
-            .main_queue
-            .pop(&mut self.locations, |id| weights.of(id))
-        {
+        while let Some(id) = self.main_queue.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
             if *state & USES_MASK == 0 {
                 *state = 0;
                 return;
             }
             *state -= 1;
-            self.main_queue
-                .push(&mut self.locations, id, weights.of(id));
+            self.main_queue.push(&mut self.locations, id, weights.of(id));
         }
     }
 
@@ -125,8 +117,7 @@ impl<W: Weights> Policy for S3Fifo<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+        ids.iter().fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }
 }
 

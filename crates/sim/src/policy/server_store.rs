@@ -23,10 +23,7 @@ pub(crate) struct ServerStore<W> {
 
 impl<W: Weights> ServerStore<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
-        let largest_weight = (0..object_count as u32)
-            .map(|id| weights.of(id))
-            .max()
-            .unwrap_or(0);
+        let largest_weight = (0..object_count as u32).map(|id| weights.of(id)).max().unwrap_or(0);
         let config = Config {
             memory_bytes: capacity,
             item_bytes_max: (capacity / 2).min(1 << 30) as u32,
@@ -37,11 +34,7 @@ impl<W: Weights> ServerStore<W> {
         if let Some(worker) = &mut worker {
             worker.go_online();
         }
-        Self {
-            worker,
-            value: vec![b'v'; largest_weight.min(capacity) as usize],
-            weights,
-        }
+        Self { worker, value: vec![b'v'; largest_weight.min(capacity) as usize], weights }
     }
 }
 

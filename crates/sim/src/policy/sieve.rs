@@ -40,10 +40,7 @@ impl<W: Weights> Sieve<W> {
 
     /// A cache from which objects can be removed.
     pub(crate) fn with_removal(object_count: usize, weights: W, capacity: u64) -> Self {
-        Self {
-            slots: vec![0; object_count],
-            ..Self::new(object_count, weights, capacity)
-        }
+        Self { slots: vec![0; object_count], ..Self::new(object_count, weights, capacity) }
     }
 
     #[inline]
@@ -96,10 +93,7 @@ impl<W: Weights> Sieve<W> {
     #[cold]
     fn close_holes(&mut self) {
         let old_capacity = self.queue.capacity();
-        let hole_count = self.queue[..self.hand]
-            .iter()
-            .filter(|&&id| id == HOLE)
-            .count();
+        let hole_count = self.queue[..self.hand].iter().filter(|&&id| id == HOLE).count();
         self.hand -= hole_count;
         self.queue.retain(|&id| id != HOLE);
         if !self.slots.is_empty() {
@@ -108,8 +102,7 @@ impl<W: Weights> Sieve<W> {
             }
         }
         if self.queue.len() * 2 > old_capacity {
-            self.queue
-                .reserve_exact(old_capacity * 2 - self.queue.len());
+            self.queue.reserve_exact(old_capacity * 2 - self.queue.len());
         }
     }
 }
@@ -133,8 +126,7 @@ impl<W: Weights> Policy for Sieve<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+        ids.iter().fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }
 }
 

@@ -111,8 +111,7 @@ impl<W: Weights> Policy for Slru<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }
 

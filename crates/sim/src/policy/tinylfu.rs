@@ -76,8 +76,7 @@ impl<W: Weights> TinyLfu<W> {
             let Some(demoted) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
                 return;
             };
-            self.probation
-                .push(&mut self.locations, demoted, weights.of(demoted));
+            self.probation.push(&mut self.locations, demoted, weights.of(demoted));
         }
     }
 
@@ -103,11 +102,8 @@ impl<W: Weights> TinyLfu<W> {
             return;
         }
         while self.probation.weight() + self.protected.weight() + weight > main_capacity {
-            let queue = if self.probation.count() > 0 {
-                &mut self.probation
-            } else {
-                &mut self.protected
-            };
+            let queue =
+                if self.probation.count() > 0 { &mut self.probation } else { &mut self.protected };
             let Some(victim) = queue.peek(&self.locations) else {
                 return;
             };
@@ -139,8 +135,7 @@ impl<W: Weights> Policy for TinyLfu<W> {
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }
 

@@ -63,18 +63,13 @@ impl<W: Weights> Policy for TwoQ<W> {
         while self.fresh_queue.weight() + self.main_queue.weight() + weight > self.capacity {
             self.evict();
         }
-        let queue = if is_remembered {
-            &mut self.main_queue
-        } else {
-            &mut self.fresh_queue
-        };
+        let queue = if is_remembered { &mut self.main_queue } else { &mut self.fresh_queue };
         queue.push(&mut self.locations, id, weight);
         false
     }
 
     fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+        ids.iter().fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }
 

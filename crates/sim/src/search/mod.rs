@@ -65,19 +65,13 @@ pub struct BestSoFar {
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
     pub fn record(&mut self, memory_bytes: u64, added_ns: u64) {
-        let least_added_ns = self
-            .least_added_ns_by_memory
-            .entry(memory_bytes)
-            .or_insert(u64::MAX);
+        let least_added_ns = self.least_added_ns_by_memory.entry(memory_bytes).or_insert(u64::MAX);
         *least_added_ns = added_ns.min(*least_added_ns);
     }
 
     /// The least added nanoseconds recorded with at most this much memory.
     pub fn least_added_ns_within(&self, memory_bytes: u64) -> Option<u64> {
-        self.least_added_ns_by_memory
-            .range(..=memory_bytes)
-            .map(|(_, &ns)| ns)
-            .min()
+        self.least_added_ns_by_memory.range(..=memory_bytes).map(|(_, &ns)| ns).min()
     }
 }
 
@@ -89,28 +83,17 @@ impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
     pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
         let learn_with_share = |percent| {
-            let learned_rules = learn(
-                Some(percent),
-                prepared,
-                evaluation.choice_requests(prepared),
-            );
+            let learned_rules =
+                learn(Some(percent), prepared, evaluation.choice_requests(prepared));
             let rules = &learned_rules.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
             (!is_empty).then_some((percent, learned_rules.items))
         };
-        Self(
-            LEARNED_SHARES_PERCENT
-                .into_iter()
-                .filter_map(learn_with_share)
-                .collect(),
-        )
+        Self(LEARNED_SHARES_PERCENT.into_iter().filter_map(learn_with_share).collect())
     }
 
     fn for_share(&self, share_percent: Option<u8>) -> Option<&LearnedItems> {
-        let learned = self
-            .0
-            .iter()
-            .find(|(percent, _)| Some(*percent) == share_percent);
+        let learned = self.0.iter().find(|(percent, _)| Some(*percent) == share_percent);
         learned.map(|(_, items)| items)
     }
 }
@@ -155,17 +138,9 @@ pub fn list_candidates(
         tree_prefetches.into_iter().chain(learned_prefetches)
     {
         let mut add_candidate = |fixed, local, memory_bytes| {
-            let strategy = Strategy {
-                fixed,
-                local,
-                children,
-                subtree_depth,
-                companion_share_percent,
-            };
-            candidates.push(Candidate {
-                strategy,
-                memory_bytes,
-            });
+            let strategy =
+                Strategy { fixed, local, children, subtree_depth, companion_share_percent };
+            candidates.push(Candidate { strategy, memory_bytes });
         };
         add_candidate(None, LocalRule::Nothing, 0);
         for budget in BUDGET_DIVISORS.map(|divisor| budget_max / divisor) {
@@ -174,17 +149,9 @@ pub fn list_candidates(
             add_candidate(fixed_within(budget), LocalRule::Nothing, budget);
             add_candidate(None, LocalRule::LruBytes(budget), budget);
             add_candidate(None, s3fifo_within(budget), budget);
-            add_candidate(
-                fixed_within(budget / 2),
-                LocalRule::LruBytes(budget / 2),
-                budget,
-            );
+            add_candidate(fixed_within(budget / 2), LocalRule::LruBytes(budget / 2), budget);
             add_candidate(fixed_within(budget / 2), s3fifo_within(budget / 2), budget);
-            add_candidate(
-                fixed_within(budget / 4),
-                s3fifo_within(budget / 4 * 3),
-                budget,
-            );
+            add_candidate(fixed_within(budget / 4), s3fifo_within(budget / 4 * 3), budget);
         }
     }
     candidates
@@ -200,12 +167,8 @@ pub fn evaluate(
     limit_ns: Option<u64>,
 ) -> u64 {
     let strategy = &candidate.strategy;
-    let fixed_set = choose_fixed_on(
-        strategy.fixed,
-        prepared,
-        cost,
-        evaluation.choice_requests(prepared),
-    );
+    let fixed_set =
+        choose_fixed_on(strategy.fixed, prepared, cost, evaluation.choice_requests(prepared));
     let nothing_learned = LearnedItems::default();
     let choices = Choices {
         fixed: &fixed_set,
@@ -224,11 +187,7 @@ pub fn evaluate(
         evaluation.evaluation_requests(prepared),
         |_, stats| {
             added_ns += stats.added_ns;
-            if added_ns > limit_ns {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if added_ns > limit_ns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         },
     );
     added_ns
@@ -261,11 +220,7 @@ mod tests {
     use crate::trace::log::RequestLog;
 
     fn small_log() -> RequestLog {
-        topic_tree(&TopicTreeConfig {
-            requests: 2000,
-            items: 600,
-            ..TopicTreeConfig::default()
-        })
+        topic_tree(&TopicTreeConfig { requests: 2000, items: 600, ..TopicTreeConfig::default() })
     }
 
     /// Each candidate with its added time, replayed to the end or up to the limit of the earlier ones.
@@ -280,17 +235,9 @@ mod tests {
         let mut best_so_far = BestSoFar::default();
         let mut evaluate_candidate = |candidate: Candidate| {
             let memory_bytes = candidate.memory_bytes;
-            let limit_ns = best_so_far
-                .least_added_ns_within(memory_bytes)
-                .filter(|_| stops_early);
-            let added_ns = evaluate(
-                &prepared,
-                &cost,
-                &candidate,
-                evaluation,
-                &learned_by_share,
-                limit_ns,
-            );
+            let limit_ns = best_so_far.least_added_ns_within(memory_bytes).filter(|_| stops_early);
+            let added_ns =
+                evaluate(&prepared, &cost, &candidate, evaluation, &learned_by_share, limit_ns);
             best_so_far.record(memory_bytes, added_ns);
             (candidate, added_ns)
         };
@@ -313,17 +260,14 @@ mod tests {
             })
             .collect();
         assert!(
-            points.is_sorted_by(
-                |(memory_bytes, added_ns), (next_memory_bytes, next_added_ns)| {
-                    memory_bytes < next_memory_bytes && added_ns > next_added_ns
-                }
-            ),
+            points.is_sorted_by(|(memory_bytes, added_ns), (next_memory_bytes, next_added_ns)| {
+                memory_bytes < next_memory_bytes && added_ns > next_added_ns
+            }),
             "{points:?}"
         );
         for (candidate, added_ns) in &tried_candidates {
-            let affordable_points = points
-                .iter()
-                .filter(|(memory_bytes, _)| *memory_bytes <= candidate.memory_bytes);
+            let affordable_points =
+                points.iter().filter(|(memory_bytes, _)| *memory_bytes <= candidate.memory_bytes);
             let least_added_ns = affordable_points.map(|(_, added_ns)| *added_ns).min();
             assert!(least_added_ns.unwrap() <= *added_ns);
         }
@@ -367,16 +311,9 @@ mod tests {
             items: 600,
             ..TopicTreeConfig::default()
         });
-        let candidates = list_candidates(
-            &PreparedLog::new(&log, |_| true),
-            300_000,
-            &LearnedByShare::default(),
-        );
+        let candidates =
+            list_candidates(&PreparedLog::new(&log, |_| true), 300_000, &LearnedByShare::default());
         assert_eq!(candidates.len(), 217);
-        assert!(
-            candidates
-                .iter()
-                .all(|candidate| candidate.memory_bytes <= 300_000)
-        );
+        assert!(candidates.iter().all(|candidate| candidate.memory_bytes <= 300_000));
     }
 }

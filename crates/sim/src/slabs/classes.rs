@@ -108,14 +108,9 @@ impl SlabConfig {
             && PAGE_BYTES.is_multiple_of(chunk_bytes)
             && self.item_bytes_max.is_multiple_of(chunk_bytes);
         if !divides_page_and_item {
-            return Err(SlabConfigError::ChunkMax {
-                chunk_bytes,
-                item_bytes: self.item_bytes_max,
-            });
+            return Err(SlabConfigError::ChunkMax { chunk_bytes, item_bytes: self.item_bytes_max });
         }
-        self.slab_sizes
-            .as_deref()
-            .map_or(Ok(()), |sizes| self.check_sizes(sizes))
+        self.slab_sizes.as_deref().map_or(Ok(()), |sizes| self.check_sizes(sizes))
     }
 
     fn check_sizes(&self, sizes: &[u32]) -> Result<(), SlabConfigError> {
@@ -150,10 +145,7 @@ impl SlabClasses {
         };
         chunk_sizes.truncate(CLASSES_MAX - 1);
         chunk_sizes.push(config.slab_chunk_bytes_max);
-        Self {
-            chunk_sizes,
-            item_bytes_max: config.item_bytes_max,
-        }
+        Self { chunk_sizes, item_bytes_max: config.item_bytes_max }
     }
 
     /// Chunk sizes in bytes; class `i` of memcached is at index `i - 1`.
@@ -178,8 +170,7 @@ impl SlabClasses {
 
     /// How many chunks of a class, counted from 1, a page holds.
     pub fn chunks_per_page(&self, class: usize) -> Option<u32> {
-        self.chunk_bytes(class)
-            .map(|chunk_bytes| PAGE_BYTES / chunk_bytes)
+        self.chunk_bytes(class).map(|chunk_bytes| PAGE_BYTES / chunk_bytes)
     }
 
     /// The class, counted from 1, of an item of `item_bytes` as memcached counts them ([`item_bytes`]).
@@ -190,9 +181,7 @@ impl SlabClasses {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
         }
-        let index = self
-            .chunk_sizes
-            .partition_point(|&chunk_bytes| chunk_bytes < item_bytes);
+        let index = self.chunk_sizes.partition_point(|&chunk_bytes| chunk_bytes < item_bytes);
         Some(index.min(self.chunk_sizes.len() - 1) + 1)
     }
 
@@ -205,9 +194,7 @@ impl SlabClasses {
         value_bytes: u32,
         visit: &mut dyn FnMut(usize),
     ) {
-        let item_bytes = head_bytes
-            .saturating_add(value_bytes)
-            .saturating_add(LINE_END_BYTES);
+        let item_bytes = head_bytes.saturating_add(value_bytes).saturating_add(LINE_END_BYTES);
         let Some(class) = self.class_of(item_bytes) else {
             return;
         };
@@ -248,9 +235,7 @@ impl fmt::Display for SlabClasses {
 
 /// Bytes of an item in memcached's measure: header, CAS unique, key and its end, client flags if not 0, value and `\r\n`.
 pub fn item_bytes(key_bytes: u32, value_bytes: u32, has_flags: bool) -> u32 {
-    head_bytes(key_bytes, has_flags)
-        .saturating_add(value_bytes)
-        .saturating_add(LINE_END_BYTES)
+    head_bytes(key_bytes, has_flags).saturating_add(value_bytes).saturating_add(LINE_END_BYTES)
 }
 
 /// Bytes of an item in memcached's measure without its value and the two bytes that end it.
@@ -290,20 +275,15 @@ mod tests {
 
     #[test]
     fn small_factor_ends_early_and_leaves_a_gap() {
-        let classes = SlabClasses::new(&SlabConfig {
-            factor: 1.05,
-            ..SlabConfig::default()
-        });
+        let classes = SlabClasses::new(&SlabConfig { factor: 1.05, ..SlabConfig::default() });
         assert_eq!(classes.chunk_sizes().len(), CLASSES_MAX);
         assert_eq!(&classes.chunk_sizes()[60..], &[2688, 2824, 524_288]);
     }
 
     #[test]
     fn a_first_chunk_of_the_largest_size_leaves_one_class() {
-        let classes = SlabClasses::new(&SlabConfig {
-            chunk_bytes_min: 500_000,
-            ..SlabConfig::default()
-        });
+        let classes =
+            SlabClasses::new(&SlabConfig { chunk_bytes_min: 500_000, ..SlabConfig::default() });
         assert_eq!(classes.chunk_sizes(), &[524_288]);
     }
 
@@ -341,13 +321,7 @@ mod tests {
             explicit(&[96, 104]).check(),
             Err(SlabConfigError::SlabSize { size: 104, .. })
         ));
-        assert!(matches!(
-            explicit(&[40]).check(),
-            Err(SlabConfigError::SlabSize { size: 40, .. })
-        ));
-        assert_eq!(
-            SlabClasses::new(&explicit(&[96, 1001])).chunk_sizes(),
-            &[96, 1008, 524_288]
-        );
+        assert!(matches!(explicit(&[40]).check(), Err(SlabConfigError::SlabSize { size: 40, .. })));
+        assert_eq!(SlabClasses::new(&explicit(&[96, 1001])).chunk_sizes(), &[96, 1008, 524_288]);
     }
 }

@@ -25,9 +25,8 @@ pub struct Demand {
 impl Demand {
     /// Adds `count` items; for `head_bytes` see [`super::classes::head_bytes`].
     pub fn add(&mut self, config: &SlabConfig, head_bytes: u32, value_bytes: u32, count: u64) {
-        let Some(item_bytes) = head_bytes
-            .checked_add(value_bytes)
-            .and_then(|sum| sum.checked_add(LINE_END_BYTES))
+        let Some(item_bytes) =
+            head_bytes.checked_add(value_bytes).and_then(|sum| sum.checked_add(LINE_END_BYTES))
         else {
             self.refused_items += count;
             return;

@@ -58,11 +58,9 @@ impl Envelope {
 /// Whether `second` is nowhere below both of its neighbours: they cross before it crosses the first.
 fn is_hidden(first: CostLine, second: CostLine, third: CostLine) -> bool {
     let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
-    product(
-        third.value_at_zero - first.value_at_zero,
-        second.chunks_held - first.chunks_held,
-    ) <= product(
-        second.value_at_zero - first.value_at_zero,
-        third.chunks_held - first.chunks_held,
-    )
+    product(third.value_at_zero - first.value_at_zero, second.chunks_held - first.chunks_held)
+        <= product(
+            second.value_at_zero - first.value_at_zero,
+            third.chunks_held - first.chunks_held,
+        )
 }

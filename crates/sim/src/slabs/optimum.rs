@@ -44,10 +44,8 @@ struct CandidateSizes {
 impl CandidateSizes {
     fn new(config: &SlabConfig, demand: &Demand) -> Self {
         let chunk_bytes_max = config.slab_chunk_bytes_max;
-        let size_min = config
-            .chunk_bytes_min
-            .max(CHUNK_ALIGN_BYTES + 1)
-            .next_multiple_of(CHUNK_ALIGN_BYTES);
+        let size_min =
+            config.chunk_bytes_min.max(CHUNK_ALIGN_BYTES + 1).next_multiple_of(CHUNK_ALIGN_BYTES);
         let round_up = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(size_min);
         let mut sizes: Vec<u32> = demand
             .chunks()
@@ -88,10 +86,7 @@ fn drop_dominated_sizes(sizes: &[u32]) -> Vec<u32> {
         let second_next = sizes.get(index + 2);
         second_next.is_none_or(|&larger| chunks_per_page(larger) != chunks_per_page(sizes[*index]))
     };
-    (0..sizes.len())
-        .filter(is_worthwhile)
-        .map(|index| sizes[index])
-        .collect()
+    (0..sizes.len()).filter(is_worthwhile).map(|index| sizes[index]).collect()
 }
 
 /// Memory of one chunk including its share of the page's tail, in cost units.
@@ -199,11 +194,7 @@ mod tests {
     /// Memory of a list of sizes, in cost units.
     fn cost_of_sizes(config: &SlabConfig, demand: &Demand, sizes: &[u32]) -> i64 {
         let chunk_size_for = |bytes: u32| {
-            sizes
-                .iter()
-                .copied()
-                .find(|&size| size >= bytes)
-                .unwrap_or(config.slab_chunk_bytes_max)
+            sizes.iter().copied().find(|&size| size >= bytes).unwrap_or(config.slab_chunk_bytes_max)
         };
         demand
             .chunks()
@@ -234,16 +225,11 @@ mod tests {
         let total_chunks: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
         let cost_of_largest = compute_cost(config.slab_chunk_bytes_max);
         let mut best_cost = total_chunks * cost_of_largest;
-        let mut layer_costs: Vec<i64> = sizes
-            .iter()
-            .zip(&chunks_held)
-            .map(|(&size, held)| compute_cost(size) * held)
-            .collect();
+        let mut layer_costs: Vec<i64> =
+            sizes.iter().zip(&chunks_held).map(|(&size, held)| compute_cost(size) * held).collect();
         for _ in 0..classes_max {
-            for (index, cost) in layer_costs
-                .iter()
-                .enumerate()
-                .filter(|(_, cost)| **cost < UNREACHABLE)
+            for (index, cost) in
+                layer_costs.iter().enumerate().filter(|(_, cost)| **cost < UNREACHABLE)
             {
                 best_cost =
                     best_cost.min(cost + cost_of_largest * (total_chunks - chunks_held[index]));
@@ -256,11 +242,7 @@ mod tests {
                     let chunks_between = chunks_held[index] - chunks_held[below];
                     layer_costs[below] + compute_cost(sizes[index]) * chunks_between
                 };
-                (0..index)
-                    .filter(is_reachable)
-                    .map(cost_above)
-                    .min()
-                    .unwrap_or(UNREACHABLE)
+                (0..index).filter(is_reachable).map(cost_above).min().unwrap_or(UNREACHABLE)
             };
             layer_costs = (0..sizes.len()).map(next_cost).collect();
         }
@@ -301,21 +283,12 @@ mod tests {
             );
         }
         for factor in [1.08, 1.25, 2.0] {
-            let classes = SlabClasses::new(&SlabConfig {
-                factor,
-                ..config.clone()
-            });
+            let classes = SlabClasses::new(&SlabConfig { factor, ..config.clone() });
             let by_factor = Plan::new(&classes, &demand);
             let sizes = find_optimal_sizes(&config, &demand, by_factor.used_classes());
-            let explicit = SlabConfig {
-                slab_sizes: Some(sizes),
-                ..config.clone()
-            };
+            let explicit = SlabConfig { slab_sizes: Some(sizes), ..config.clone() };
             let optimal = Plan::new(&SlabClasses::new(&explicit), &demand);
-            assert!(
-                optimal.taken_bytes() <= by_factor.taken_bytes(),
-                "factor {factor}"
-            );
+            assert!(optimal.taken_bytes() <= by_factor.taken_bytes(), "factor {factor}");
         }
     }
 
@@ -333,12 +306,7 @@ mod tests {
         let config = SlabConfig::default();
         let mut demand = Demand::default();
         for step in 0..65_520u32 {
-            demand.add(
-                &config,
-                head_bytes(4, false),
-                step * 8 + 1,
-                u64::from(step % 977 + 1),
-            );
+            demand.add(&config, head_bytes(4, false), step * 8 + 1, u64::from(step % 977 + 1));
         }
         // The kernel counts in ticks of a few milliseconds, so many plans are measured together.
         let (started_ns, plans) = (thread_cpu_ns(), 50);

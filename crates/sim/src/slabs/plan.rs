@@ -46,10 +46,7 @@ impl Plan {
         let chunk_sizes = classes.chunk_sizes();
         let mut class_uses: Vec<ClassUse> = chunk_sizes
             .iter()
-            .map(|&chunk_bytes| ClassUse {
-                chunk_bytes,
-                ..ClassUse::default()
-            })
+            .map(|&chunk_bytes| ClassUse { chunk_bytes, ..ClassUse::default() })
             .collect();
         for (bytes, count) in demand.chunks() {
             let class_index = chunk_sizes
@@ -58,11 +55,7 @@ impl Plan {
             class_uses[class_index].chunks += count;
             class_uses[class_index].requested_bytes += u128::from(bytes) * u128::from(count);
         }
-        Self {
-            classes: class_uses,
-            items: demand.items(),
-            item_bytes: demand.item_bytes(),
-        }
+        Self { classes: class_uses, items: demand.items(), item_bytes: demand.item_bytes() }
     }
 
     /// Bytes that all chunks take, page tails included.
@@ -72,11 +65,7 @@ impl Plan {
 
     /// The share of the memory that holds no byte of an item.
     pub fn waste(&self) -> f64 {
-        if self.items == 0 {
-            0.0
-        } else {
-            1.0 - self.item_bytes as f64 / self.taken_bytes()
-        }
+        if self.items == 0 { 0.0 } else { 1.0 - self.item_bytes as f64 / self.taken_bytes() }
     }
 
     /// Number of classes in use.
@@ -113,9 +102,7 @@ impl Plan {
         let items_within_limit =
             find_most_items(items_max, |items| self.pages_taken(items) <= pages);
         let further_pages = self.further_pages(items_within_limit);
-        find_most_items(items_max, |items| {
-            self.further_pages(items) <= further_pages
-        })
+        find_most_items(items_max, |items| self.further_pages(items) <= further_pages)
     }
 
     /// Pages of all classes when this many items of the mix have arrived.
@@ -125,9 +112,7 @@ impl Plan {
 
     /// Pages other than the first of each class.
     fn further_pages(&self, items: u64) -> u64 {
-        self.pages_by_class(items)
-            .map(|pages| pages.saturating_sub(1))
-            .sum()
+        self.pages_by_class(items).map(|pages| pages.saturating_sub(1)).sum()
     }
 
     fn pages_by_class(&self, items: u64) -> impl Iterator<Item = u64> {
@@ -179,12 +164,7 @@ mod tests {
     fn demand_of(sizes: &[(u32, u64)]) -> Demand {
         let mut demand = Demand::default();
         for &(value_bytes, count) in sizes {
-            demand.add(
-                &SlabConfig::default(),
-                head_bytes(10, false),
-                value_bytes,
-                count,
-            );
+            demand.add(&SlabConfig::default(), head_bytes(10, false), value_bytes, count);
         }
         demand
     }
@@ -211,10 +191,8 @@ mod tests {
             "each class has a page whatever -m is"
         );
         // The class of the one very large item begins its page when the two others have used up the limit.
-        let with_rare_size = Plan::new(
-            &classes,
-            &demand_of(&[(27, 1000), (1000, 1000), (20_000, 1)]),
-        );
+        let with_rare_size =
+            Plan::new(&classes, &demand_of(&[(27, 1000), (1000, 1000), (20_000, 1)]));
         assert_eq!(with_rare_size.items_that_fit(2 << 20), 2 * 885);
         assert_eq!(with_rare_size.pages_taken(2 * 885), 3);
         // With one page more, that page is used up by then, and no class gets a second one.
@@ -224,14 +202,10 @@ mod tests {
 
     #[test]
     fn more_memory_never_holds_fewer_items() {
-        let sizes: Vec<(u32, u64)> = (1..200)
-            .map(|step| (step * 137, u64::from(20_000 / step)))
-            .collect();
+        let sizes: Vec<(u32, u64)> =
+            (1..200).map(|step| (step * 137, u64::from(20_000 / step))).collect();
         for factor in [1.08, 1.25, 2.0] {
-            let config = SlabConfig {
-                factor,
-                ..SlabConfig::default()
-            };
+            let config = SlabConfig { factor, ..SlabConfig::default() };
             let plan = Plan::new(&SlabClasses::new(&config), &demand_of(&sizes));
             let fitting: Vec<u64> = (0..128).map(|mib| plan.items_that_fit(mib << 20)).collect();
             assert!(fitting.is_sorted(), "{factor}: {fitting:?}");
@@ -243,18 +217,12 @@ mod tests {
     fn large_items_need_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
         let plan = Plan::new(&classes, &demand_of(&[(600_000, 10)]));
-        assert_eq!(
-            plan.classes.iter().map(|class| class.chunks).sum::<u64>(),
-            30
-        );
+        assert_eq!(plan.classes.iter().map(|class| class.chunks).sum::<u64>(), 30);
     }
 
     #[test]
     fn a_small_factor_leaves_a_gap_below_the_largest_class() {
-        let small_factor = SlabConfig {
-            factor: 1.08,
-            ..SlabConfig::default()
-        };
+        let small_factor = SlabConfig { factor: 1.08, ..SlabConfig::default() };
         let mix = demand_of(&[(100, 1000), (20_000, 1000)]);
         assert_eq!(
             Plan::new(&SlabClasses::new(&small_factor), &mix).last_class_before_gap(),

@@ -23,24 +23,12 @@ pub fn build_strategy_file(
     strategy: &Strategy,
 ) -> StrategyFile {
     let fixed = choose_fixed(strategy.fixed, prepared, cost);
-    let learned = learn(
-        strategy.companion_share_percent,
-        prepared,
-        0..prepared.second_half_start(),
-    );
-    let choices = Choices {
-        fixed: &fixed,
-        learned: &learned.items,
-    };
+    let learned =
+        learn(strategy.companion_share_percent, prepared, 0..prepared.second_half_start());
+    let choices = Choices { fixed: &fixed, learned: &learned.items };
     let request_count = prepared.len();
-    let request_stats = run(
-        prepared,
-        cost,
-        strategy,
-        choices,
-        drawn_cost_mode(cost),
-        request_count,
-    );
+    let request_stats =
+        run(prepared, cost, strategy, choices, drawn_cost_mode(cost), request_count);
     let key_of = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children =
         strategy.children != ChildrenRule::Never || strategy.subtree_depth.is_some();
@@ -52,11 +40,7 @@ pub fn build_strategy_file(
             prepared.second_half_start()..request_count,
         ),
         fixed_keys: fixed.items.iter().map(key_of).collect(),
-        children: if needs_children {
-            list_children(prepared.items)
-        } else {
-            Vec::new()
-        },
+        children: if needs_children { list_children(prepared.items) } else { Vec::new() },
         learned: learned.rules,
     }
 }
@@ -64,10 +48,7 @@ pub fn build_strategy_file(
 /// Calls cost what the measured distribution says, or the median where only that was measured.
 pub fn drawn_cost_mode(cost: &CostModel) -> CostMode {
     match cost.quantiles() {
-        Some(_) => CostMode::Drawn {
-            seed: FORECAST_SEED,
-            dependence: Dependence::Independent,
-        },
+        Some(_) => CostMode::Drawn { seed: FORECAST_SEED, dependence: Dependence::Independent },
         None => CostMode::Median,
     }
 }

@@ -17,13 +17,7 @@ impl Comparison {
     /// Whether calls, keys, bytes and used keys are equal.
     pub fn counts_are_equal(&self) -> bool {
         let counts = |figures: &Figures| {
-            (
-                figures.requests,
-                figures.calls,
-                figures.keys,
-                figures.bytes,
-                figures.used_keys,
-            )
+            (figures.requests, figures.calls, figures.keys, figures.bytes, figures.used_keys)
         };
         counts(&self.forecast) == counts(&self.measured)
     }
@@ -32,8 +26,7 @@ impl Comparison {
     /// within this share of the forecast.
     pub fn is_forecast_within(&self, tolerance: f64) -> bool {
         let is_close = |percentile_index: usize| {
-            self.added_error(percentile_index)
-                .is_some_and(|error| error.abs() <= tolerance)
+            self.added_error(percentile_index).is_some_and(|error| error.abs() <= tolerance)
         };
         self.counts_are_equal() && is_close(P50_INDEX) && is_close(P95_INDEX)
     }
@@ -71,16 +64,10 @@ fn compute_errors(
 ) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast_entry): (&String, &Value)| {
-            let compute_entry_error = if name == "share_slower" {
-                compute_difference
-            } else {
-                compute_error
-            };
+            let compute_entry_error =
+                if name == "share_slower" { compute_difference } else { compute_error };
             let measured_entry = measured.get(name).unwrap_or(&Value::Null);
-            (
-                name.clone(),
-                compute_errors(forecast_entry, measured_entry, compute_entry_error),
-            )
+            (name.clone(), compute_errors(forecast_entry, measured_entry, compute_entry_error))
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
@@ -88,10 +75,7 @@ fn compute_errors(
     json!(numbers.and_then(|(forecast, measured)| compute_error(forecast, measured)))
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the form of `compute_relative_error`"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "the form of `compute_relative_error`")]
 fn compute_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }
@@ -104,41 +88,27 @@ mod tests {
         Figures {
             requests: 10,
             calls,
-            added_ns_pct: vec![
-                0, 0, added_ns, added_ns, added_ns, added_ns, added_ns, added_ns,
-            ],
+            added_ns_pct: vec![0, 0, added_ns, added_ns, added_ns, added_ns, added_ns, added_ns],
             share_slower: [0.5, 0.0, 0.0, 0.0],
             ..Figures::default()
         }
     }
 
     fn compare(measured: Figures) -> Comparison {
-        Comparison {
-            forecast: figures_of(30, 1000),
-            measured,
-        }
+        Comparison { forecast: figures_of(30, 1000), measured }
     }
 
     #[test]
     fn a_forecast_holds_with_equal_counts_and_close_times() {
         assert!(compare(figures_of(30, 1099)).is_forecast_within(0.1));
         assert!(compare(figures_of(30, 901)).is_forecast_within(0.1));
-        assert!(
-            !compare(figures_of(30, 1101)).is_forecast_within(0.1),
-            "too slow"
-        );
-        assert!(
-            !compare(figures_of(31, 1000)).is_forecast_within(0.1),
-            "another call"
-        );
+        assert!(!compare(figures_of(30, 1101)).is_forecast_within(0.1), "too slow");
+        assert!(!compare(figures_of(31, 1000)).is_forecast_within(0.1), "another call");
     }
 
     #[test]
     fn errors_are_relative_and_those_of_shares_differences() {
-        let measured = Figures {
-            share_slower: [0.75, 0.0, 0.0, 0.0],
-            ..figures_of(33, 900)
-        };
+        let measured = Figures { share_slower: [0.75, 0.0, 0.0, 0.0], ..figures_of(33, 900) };
         let errors = compare(measured).error_document();
         assert!((errors["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
         assert!((errors["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
@@ -148,10 +118,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_where_nothing_was_forecast_has_no_error() {
-        let comparison = Comparison {
-            forecast: figures_of(0, 0),
-            measured: figures_of(3, 500),
-        };
+        let comparison = Comparison { forecast: figures_of(0, 0), measured: figures_of(3, 500) };
         assert_eq!(comparison.error_document()["calls"], Value::Null);
         assert!(!comparison.is_forecast_within(100.0));
     }

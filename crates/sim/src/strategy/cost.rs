@@ -53,12 +53,7 @@ impl CostModel {
         let single = parse_knots("single_us", single_us)?;
         let batch = parse_knots("batch_us", batch_us)?;
         let batch_of_one_ns = compute_batch_ns(&batch, 1);
-        Ok(Self {
-            single,
-            batch,
-            batch_of_one_ns,
-            quantiles: None,
-        })
+        Ok(Self { single, batch, batch_of_one_ns, quantiles: None })
     }
 
     /// The measured distribution, if the table carries one.
@@ -73,11 +68,7 @@ impl CostModel {
 
     /// Nanoseconds that the keys beyond the first add to a call, not rounded.
     pub fn extra_keys_ns(&self, keys: u64) -> f64 {
-        if keys == 1 {
-            0.0
-        } else {
-            compute_batch_ns(&self.batch, keys) - self.batch_of_one_ns
-        }
+        if keys == 1 { 0.0 } else { compute_batch_ns(&self.batch, keys) - self.batch_of_one_ns }
     }
 
     fn single_ns(&self, bytes: u64) -> f64 {
@@ -89,9 +80,7 @@ impl CostModel {
         if size >= last.size_or_count {
             return last.ns * size / last.size_or_count;
         }
-        let upper_index = self
-            .single
-            .partition_point(|knot| knot.size_or_count <= size);
+        let upper_index = self.single.partition_point(|knot| knot.size_or_count <= size);
         let (low, high) = (self.single[upper_index - 1], self.single[upper_index]);
         low.ns + (high.ns - low.ns) * (size.log10() - low.log10) / (high.log10 - low.log10)
     }
@@ -109,9 +98,8 @@ fn compute_batch_ns(batch: &[Knot], keys: u64) -> f64 {
         return first.ns;
     }
     // Beyond the last knot the line through the last two is extended.
-    let upper_index = batch
-        .partition_point(|knot| knot.size_or_count <= count)
-        .min(batch.len() - 1);
+    let upper_index =
+        batch.partition_point(|knot| knot.size_or_count <= count).min(batch.len() - 1);
     let (low, high) = (batch[upper_index - 1], batch[upper_index]);
     low.ns
         + (high.ns - low.ns) * (count - low.size_or_count)
@@ -119,13 +107,8 @@ fn compute_batch_ns(batch: &[Knot], keys: u64) -> f64 {
 }
 
 fn parse_knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyError> {
-    let row_error = |row_index: usize, problem| {
-        Err(LatencyError::Row {
-            table,
-            row: row_index + 1,
-            problem,
-        })
-    };
+    let row_error =
+        |row_index: usize, problem| Err(LatencyError::Row { table, row: row_index + 1, problem });
     let mut knots: Vec<Knot> = Vec::with_capacity(rows.len());
     for (row_index, &(size_or_count, us)) in rows.iter().enumerate() {
         if !(size_or_count.is_finite() && size_or_count >= 1.0) {
@@ -134,23 +117,12 @@ fn parse_knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, La
         if !(us.is_finite() && us >= 0.0) {
             return row_error(row_index, "the latency must be a number of at least 0");
         }
-        if knots
-            .last()
-            .is_some_and(|previous| previous.size_or_count >= size_or_count)
-        {
+        if knots.last().is_some_and(|previous| previous.size_or_count >= size_or_count) {
             return row_error(row_index, "sizes or counts must rise from row to row");
         }
-        knots.push(Knot {
-            size_or_count,
-            log10: size_or_count.log10(),
-            ns: us * 1000.0,
-        });
+        knots.push(Knot { size_or_count, log10: size_or_count.log10(), ns: us * 1000.0 });
     }
-    if knots.is_empty() {
-        Err(LatencyError::Empty(table))
-    } else {
-        Ok(knots)
-    }
+    if knots.is_empty() { Err(LatencyError::Empty(table)) } else { Ok(knots) }
 }
 
 #[cfg(test)]
@@ -158,11 +130,8 @@ mod tests {
     use super::*;
 
     fn example() -> CostModel {
-        CostModel::new(
-            &[(1000.0, 1000.0), (10000.0, 2000.0)],
-            &[(1.0, 1000.0), (11.0, 2000.0)],
-        )
-        .unwrap()
+        CostModel::new(&[(1000.0, 1000.0), (10000.0, 2000.0)], &[(1.0, 1000.0), (11.0, 2000.0)])
+            .unwrap()
     }
 
     #[test]
@@ -170,17 +139,10 @@ mod tests {
         let cost = example();
         let single_call_ns = |bytes| cost.call_ns(1, bytes);
         assert_eq!(
-            [
-                single_call_ns(2000),
-                single_call_ns(3000),
-                single_call_ns(4000)
-            ],
+            [single_call_ns(2000), single_call_ns(3000), single_call_ns(4000)],
             [1_301_030, 1_477_121, 1_602_060]
         );
-        assert_eq!(
-            [single_call_ns(11000), single_call_ns(13000)],
-            [2_200_000, 2_600_000]
-        );
+        assert_eq!([single_call_ns(11000), single_call_ns(13000)], [2_200_000, 2_600_000]);
         assert_eq!(cost.call_ns(3, 3000), 1_677_121);
     }
 

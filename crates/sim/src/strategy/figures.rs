@@ -53,11 +53,7 @@ pub struct Figures {
 impl Figures {
     /// Mean of the added time, in milliseconds a request.
     pub fn added_ms(&self) -> f64 {
-        if self.requests == 0 {
-            0.0
-        } else {
-            self.added_ns as f64 / self.requests as f64 / 1e6
-        }
+        if self.requests == 0 { 0.0 } else { self.added_ns as f64 / self.requests as f64 / 1e6 }
     }
 }
 
@@ -92,10 +88,8 @@ pub fn compute_figures(
         }
     }
     figures.added_ns_pct = compute_percentiles(&mut added_times_ns);
-    figures.slowdown_pct = compute_percentiles(&mut slowdown_bits)
-        .into_iter()
-        .map(f64::from_bits)
-        .collect();
+    figures.slowdown_pct =
+        compute_percentiles(&mut slowdown_bits).into_iter().map(f64::from_bits).collect();
     figures.latency_ns_pct = compute_percentiles(&mut latencies_ns);
     figures.share_slower =
         slower_counts.map(|slower_count| slower_count as f64 / figures.requests.max(1) as f64);
@@ -127,10 +121,7 @@ mod tests {
     #[test]
     fn percentiles_are_nearest_ranks() {
         let mut values: Vec<u64> = (1..=20).rev().collect();
-        assert_eq!(
-            compute_percentiles(&mut values),
-            [1, 5, 10, 15, 18, 19, 20, 20]
-        );
+        assert_eq!(compute_percentiles(&mut values), [1, 5, 10, 15, 18, 19, 20, 20]);
         assert_eq!(compute_percentiles(&mut [7]), [7; 8]);
         assert!(compute_percentiles(&mut []).is_empty());
     }

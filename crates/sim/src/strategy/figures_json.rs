@@ -42,11 +42,8 @@ impl Figures {
             names.zip(values).collect()
         };
         let shares = self.share_slower.map(|share| json!(share));
-        let slower: Map<String, Value> = SLOWDOWNS
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .zip(shares)
-            .collect();
+        let slower: Map<String, Value> =
+            SLOWDOWNS.iter().map(|(name, _)| (*name).to_owned()).zip(shares).collect();
         json!({
             "requests": self.requests,
             "calls": self.calls,

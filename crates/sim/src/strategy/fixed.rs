@@ -27,11 +27,7 @@ impl FixedSet {
             is_member[item as usize] = true;
             bytes += u64::from(sizes[item as usize]);
         }
-        Self {
-            is_member,
-            items,
-            bytes,
-        }
+        Self { is_member, items, bytes }
     }
 
     /// Whether an item is in the set.
@@ -101,11 +97,7 @@ fn fill_greedily(mut remaining_bytes: u64, scores: &[u64], sizes: &[u32]) -> Vec
     let cross_product = |item: u32, other: u32| {
         u128::from(scores[item as usize]) * u128::from(sizes[other as usize].max(1))
     };
-    items.sort_unstable_by(|&a, &b| {
-        cross_product(b, a)
-            .cmp(&cross_product(a, b))
-            .then(a.cmp(&b))
-    });
+    items.sort_unstable_by(|&a, &b| cross_product(b, a).cmp(&cross_product(a, b)).then(a.cmp(&b)));
     items.retain(|&item| {
         let bytes = u64::from(sizes[item as usize]);
         let has_room = bytes <= remaining_bytes;

@@ -39,14 +39,11 @@ pub fn compute_forecasts(
     let variance_of = |blocks: Vec<&[u32]>| compute_variances(&blocks, expected, request_stats);
     let variances_by_time =
         variance_of(split_into_blocks(&all_requests, all_requests.len()).collect());
-    let requests_by_process = prepared
-        .requests_by_instance
-        .iter()
-        .map(|process_requests| {
-            let position =
-                |end: usize| process_requests.partition_point(|&request| (request as usize) < end);
-            &process_requests[position(requests.start)..position(requests.end)]
-        });
+    let requests_by_process = prepared.requests_by_instance.iter().map(|process_requests| {
+        let position =
+            |end: usize| process_requests.partition_point(|&request| (request as usize) < end);
+        &process_requests[position(requests.start)..position(requests.end)]
+    });
     let variances_by_process = variance_of(
         requests_by_process
             .flat_map(|process_requests| split_into_blocks(process_requests, all_requests.len()))
@@ -93,22 +90,15 @@ fn compute_variances(
 }
 
 fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
-    let stats_of_each = requests
-        .iter()
-        .map(|&request| &request_stats[request as usize]);
+    let stats_of_each = requests.iter().map(|&request| &request_stats[request as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
-        let sum: u64 = stats_of_each
-            .clone()
-            .map(|stats| u64::from(count(stats)))
-            .sum();
+        let sum: u64 = stats_of_each.clone().map(|stats| u64::from(count(stats))).sum();
         sum as f64 / requests.len().max(1) as f64
     };
     let mut added_ns: Vec<u64> = stats_of_each.clone().map(|stats| stats.added_ns).collect();
     let added_ns_percentiles = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
-        added_ns_percentiles
-            .get(percentile_index)
-            .map_or(0.0, |&ns| ns as f64 / 1e6)
+        added_ns_percentiles.get(percentile_index).map_or(0.0, |&ns| ns as f64 / 1e6)
     };
     [
         ("calls", mean(|stats| stats.calls)),
@@ -137,9 +127,7 @@ mod tests {
             requests: Requests {
                 numbers: request_numbers.clone().collect(),
                 times_us: request_numbers.collect(),
-                instances: (0..request_count)
-                    .map(|number| (number % 2) as u16)
-                    .collect(),
+                instances: (0..request_count).map(|number| (number % 2) as u16).collect(),
                 base_times_us: vec![1000; request_count],
                 pages: vec![NONE; request_count],
                 routes: vec![NONE; request_count],
@@ -217,21 +205,12 @@ mod tests {
 
     #[test]
     fn a_figure_that_never_varies_has_an_interval_of_its_value() {
-        let stats = RequestStats {
-            added_ns: 1_500_000,
-            calls: 3,
-            keys: 4,
-            ..RequestStats::default()
-        };
+        let stats =
+            RequestStats { added_ns: 1_500_000, calls: 3, keys: 4, ..RequestStats::default() };
         let forecasts = forecasts_of(&vec![stats; 1000]);
-        let values = forecasts.iter().map(|forecast| {
-            (
-                &*forecast.figure,
-                forecast.value,
-                forecast.low,
-                forecast.high,
-            )
-        });
+        let values = forecasts
+            .iter()
+            .map(|forecast| (&*forecast.figure, forecast.value, forecast.low, forecast.high));
         let expected = [
             ("calls", 3.0, 3.0, 3.0),
             ("keys", 4.0, 4.0, 4.0),

@@ -76,9 +76,7 @@ impl SizeQuantiles {
     /// Below the first percentile and above the last, the result is their value; nothing is extrapolated.
     fn latency_ns_at(&self, quantile: f64) -> f64 {
         let rank = quantile * 100.0;
-        let upper_index = self
-            .points
-            .partition_point(|&(percentile, _)| percentile <= rank);
+        let upper_index = self.points.partition_point(|&(percentile, _)| percentile <= rank);
         match (
             upper_index.checked_sub(1).map(|below| self.points[below]),
             self.points.get(upper_index),
@@ -117,32 +115,24 @@ fn parse_size_quantiles(
     size_text: &str,
     us_by_percentile: &BTreeMap<String, f64>,
 ) -> Result<SizeQuantiles, LatencyError> {
-    let distribution_error = |problem: String| LatencyError::Distribution {
-        size: size_text.into(),
-        problem,
-    };
-    let size: f64 = size_text
-        .parse()
-        .map_err(|_| distribution_error("the size is not a number".into()))?;
+    let distribution_error =
+        |problem: String| LatencyError::Distribution { size: size_text.into(), problem };
+    let size: f64 =
+        size_text.parse().map_err(|_| distribution_error("the size is not a number".into()))?;
     if !(size.is_finite() && size >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = REQUIRED_PERCENTILES
-        .iter()
-        .find(|name| !us_by_percentile.contains_key(**name))
+    if let Some(missing) =
+        REQUIRED_PERCENTILES.iter().find(|name| !us_by_percentile.contains_key(**name))
     {
-        return Err(distribution_error(format!(
-            "percentile {missing} is missing"
-        )));
+        return Err(distribution_error(format!("percentile {missing} is missing")));
     }
     let mut points = Vec::with_capacity(us_by_percentile.len());
     for (percentile_text, &us) in us_by_percentile {
         let parsed = percentile_text.parse().ok();
         let percentile = parsed.filter(|percentile| (0.0..=100.0).contains(percentile));
         let percentile: f64 = percentile.ok_or_else(|| {
-            distribution_error(format!(
-                "`{percentile_text}` must be a percentile from 0 to 100"
-            ))
+            distribution_error(format!("`{percentile_text}` must be a percentile from 0 to 100"))
         })?;
         points.push((percentile, us * 1000.0));
     }
@@ -156,11 +146,7 @@ fn parse_size_quantiles(
         }
         previous_ns = ns;
     }
-    Ok(SizeQuantiles {
-        size,
-        log10: size.log10(),
-        points,
-    })
+    Ok(SizeQuantiles { size, log10: size.log10(), points })
 }
 
 #[cfg(test)]
@@ -193,10 +179,8 @@ mod tests {
 
     #[test]
     fn further_percentiles_are_used_where_a_distribution_has_them() {
-        let mut row: BTreeMap<String, f64> = REQUIRED_PERCENTILES
-            .iter()
-            .map(|&name| (name.to_owned(), 10.0))
-            .collect();
+        let mut row: BTreeMap<String, f64> =
+            REQUIRED_PERCENTILES.iter().map(|&name| (name.to_owned(), 10.0)).collect();
         row.extend([
             ("99".to_owned(), 1000.0),
             ("99.9".to_owned(), 1000.0),
@@ -204,10 +188,7 @@ mod tests {
         ]);
         let quantiles_of_row = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
         let with_98th = quantiles_of_row(row.clone()).unwrap();
-        assert!(
-            (with_98th.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
-            "between 95 and 98"
-        );
+        assert!((with_98th.single_ns(1, 0.97) - 11_333.333).abs() < 0.01, "between 95 and 98");
         row.insert("98".to_owned(), 9.0);
         assert!(quantiles_of_row(row.clone()).is_err(), "below 95");
         row.remove("98");

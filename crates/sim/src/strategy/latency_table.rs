@@ -100,17 +100,13 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
     calls.sort_unstable_by_key(|call| (call.keys, call.bytes));
     let (single_gets, multi_gets) = calls.split_at(calls.partition_point(|call| call.keys == 1));
     let mut size_rows: Vec<SizeRow> =
-        split_into_rows(single_gets, SIZE_ROWS_MAX, |call| call.bytes)
-            .map(SizeRow::new)
-            .collect();
+        split_into_rows(single_gets, SIZE_ROWS_MAX, |call| call.bytes).map(SizeRow::new).collect();
     let mut typical_calls: Vec<(u64, u64)> = size_rows.iter().map(|row| (1, row.bytes)).collect();
     let measured_row_count = size_rows.len();
     let most_bytes = calls.iter().map(|call| call.bytes).max();
     size_rows.extend(extrapolate_rows(&size_rows, most_bytes.unwrap_or(0)));
-    let single_us: Vec<(f64, f64)> = size_rows
-        .iter()
-        .map(|row| (row.bytes as f64, row.median_us))
-        .collect();
+    let single_us: Vec<(f64, f64)> =
+        size_rows.iter().map(|row| (row.bytes as f64, row.median_us)).collect();
     let single_cost = CostModel::new(&single_us, &[(1.0, 0.0)])?;
 
     let extra_us =
@@ -125,18 +121,14 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
         typical_calls.push((mean_keys.round() as u64, mean_bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
-    let lowest_us = extra_us_by_keys
-        .iter()
-        .fold(0.0, |lowest_us: f64, &(_, us)| lowest_us.min(us));
+    let lowest_us = extra_us_by_keys.iter().fold(0.0, |lowest_us: f64, &(_, us)| lowest_us.min(us));
     for (_, us) in &mut extra_us_by_keys {
         *us = round_to_ns(*us - lowest_us);
     }
     let cost = CostModel::new(&single_us, &extra_us_by_keys)?;
     set_extrapolated_percentiles(&mut size_rows, measured_row_count, multi_gets, &cost);
-    let single_pct: Map<String, Value> = size_rows
-        .iter()
-        .map(|row| (row.bytes.to_string(), row.percentiles_json()))
-        .collect();
+    let single_pct: Map<String, Value> =
+        size_rows.iter().map(|row| (row.bytes.to_string(), row.percentiles_json())).collect();
     let document = json!({
         "unit": "us", "single_us": single_us, "batch_us": extra_us_by_keys, "single_pct": single_pct,
     });
@@ -157,10 +149,7 @@ struct SizeRow {
 
 impl SizeRow {
     fn new(single_gets: &[TimedCall]) -> Self {
-        let mut times_us: Vec<f64> = single_gets
-            .iter()
-            .map(|call| call.ns as f64 / 1e3)
-            .collect();
+        let mut times_us: Vec<f64> = single_gets.iter().map(|call| call.ns as f64 / 1e3).collect();
         times_us.sort_unstable_by(f64::total_cmp);
         Self {
             bytes: compute_mean(single_gets, |call| call.bytes).round() as u64,
@@ -195,9 +184,7 @@ fn extrapolate_rows(measured_rows: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> 
         SizeRow {
             bytes,
             median_us: round_to_ns(largest.median_us + further_us),
-            percentiles_us: largest
-                .percentiles_us
-                .map(|us| round_to_ns(us + further_us)),
+            percentiles_us: largest.percentiles_us.map(|us| round_to_ns(us + further_us)),
         }
     };
     sizes.skip(1).map(extrapolate_row).collect()
@@ -215,9 +202,7 @@ fn set_extrapolated_percentiles(
     for index in first_extrapolated_index..rows.len() {
         let next_row_bytes = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
         let byte_range = rows[index - 1].bytes..=next_row_bytes;
-        let similar_calls = multi_gets
-            .iter()
-            .filter(|call| byte_range.contains(&call.bytes));
+        let similar_calls = multi_gets.iter().filter(|call| byte_range.contains(&call.bytes));
         let mut above_cost_us: Vec<f64> = similar_calls
             .map(|call| (call.ns as f64 - cost.call_ns(call.keys, call.bytes) as f64) / 1e3)
             .collect();
@@ -243,10 +228,7 @@ fn split_into_rows(
     let calls_per_row = calls.len().div_ceil(rows_max).max(CALLS_PER_ROW_MIN);
     let mut remaining_calls = calls;
     std::iter::from_fn(move || {
-        let last_call = remaining_calls
-            .get(..calls_per_row)
-            .unwrap_or(remaining_calls)
-            .last()?;
+        let last_call = remaining_calls.get(..calls_per_row).unwrap_or(remaining_calls).last()?;
         let row;
         let row_end =
             remaining_calls.partition_point(|call| sort_number(call) <= sort_number(last_call));
@@ -292,10 +274,7 @@ mod tests {
 
     fn assert_near(found: u64, expected: u64, relative_error_max: f64) {
         let relative_error = (found as f64 / expected as f64 - 1.0).abs();
-        assert!(
-            relative_error <= relative_error_max,
-            "{found} ns, expected {expected} ns"
-        );
+        assert!(relative_error <= relative_error_max, "{found} ns, expected {expected} ns");
     }
 
     #[test]
@@ -331,16 +310,9 @@ mod tests {
 
     #[test]
     fn beyond_the_largest_item_the_spread_is_that_of_multi_gets() {
-        let single_get = TimedCall {
-            keys: 1,
-            bytes: 1000,
-            ns: 20_000,
-        };
-        let multi_get = |number: u64| TimedCall {
-            keys: 50,
-            bytes: 50_000,
-            ns: 100_000 + number * 100,
-        };
+        let single_get = TimedCall { keys: 1, bytes: 1000, ns: 20_000 };
+        let multi_get =
+            |number: u64| TimedCall { keys: 50, bytes: 50_000, ns: 100_000 + number * 100 };
         let mut timed_calls = vec![single_get; 100];
         timed_calls.extend((0..1000).map(multi_get));
         let table = build_latency_table(timed_calls).unwrap();
@@ -348,11 +320,7 @@ mod tests {
         let call_ns_at =
             |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
         for (quantile, ns) in [(0.4, 140_000.0), (0.5, 150_000.0), (0.95, 195_000.0)] {
-            assert!(
-                (call_ns_at(quantile) - ns).abs() < 2000.0,
-                "{}",
-                call_ns_at(quantile)
-            );
+            assert!((call_ns_at(quantile) - ns).abs() < 2000.0, "{}", call_ns_at(quantile));
         }
     }
 

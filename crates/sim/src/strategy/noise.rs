@@ -33,22 +33,14 @@ impl Interval {
     fn of_rounds(value: f64, round_values: &[f64]) -> Self {
         let count = round_values.len().max(1) as f64;
         let mean = round_values.iter().sum::<f64>() / count;
-        let squares: f64 = round_values
-            .iter()
-            .map(|round_value| (round_value - mean).powi(2))
-            .sum();
+        let squares: f64 =
+            round_values.iter().map(|round_value| (round_value - mean).powi(2)).sum();
         let margin = STUDENT_QUANTILE * (squares / (count - 1.0).max(1.0) / count).sqrt();
-        Self {
-            low: (value - margin).max(0.0),
-            high: value + margin,
-        }
+        Self { low: (value - margin).max(0.0), high: value + margin }
     }
 
     fn hull(self, other: Self) -> Self {
-        Self {
-            low: self.low.min(other.low),
-            high: self.high.max(other.high),
-        }
+        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 }
 
@@ -56,11 +48,8 @@ impl Interval {
 pub fn compute_median_and_p95(request_stats: &[RequestStats]) -> MedianAndP95 {
     let mut added_ns: Vec<u64> = request_stats.iter().map(|stats| stats.added_ns).collect();
     let percentiles = compute_percentiles(&mut added_ns);
-    [P50_INDEX, P95_INDEX].map(|percentile_index| {
-        percentiles
-            .get(percentile_index)
-            .map_or(0.0, |&ns| ns as f64)
-    })
+    [P50_INDEX, P95_INDEX]
+        .map(|percentile_index| percentiles.get(percentile_index).map_or(0.0, |&ns| ns as f64))
 }
 
 /// A forecast by a whole table, and by each of its rounds.
@@ -93,9 +82,7 @@ pub fn compute_error_intervals(
     };
     let blocks: Vec<MedianAndP95> = (0..ROUNDS)
         .filter_map(|block_number| {
-            measured
-                .get(range_of_block(block_number))
-                .filter(|stats| !stats.is_empty())
+            measured.get(range_of_block(block_number)).filter(|stats| !stats.is_empty())
         })
         .map(compute_median_and_p95)
         .collect();
@@ -113,9 +100,7 @@ pub fn compute_error_intervals(
 
 /// Whether each of the errors may be within this share by chance.
 pub fn may_be_within(errors: &[Interval], tolerance: f64) -> bool {
-    errors
-        .iter()
-        .all(|error| error.low <= tolerance && error.high >= -tolerance)
+    errors.iter().all(|error| error.low <= tolerance && error.high >= -tolerance)
 }
 
 #[cfg(test)]
@@ -134,10 +119,7 @@ mod tests {
     }
 
     fn stats_of_requests(added_ns: impl Fn(usize) -> u64) -> Vec<RequestStats> {
-        let stats = |number| RequestStats {
-            added_ns: added_ns(number),
-            ..RequestStats::default()
-        };
+        let stats = |number| RequestStats { added_ns: added_ns(number), ..RequestStats::default() };
         (0..1000).map(stats).collect()
     }
 
@@ -156,20 +138,11 @@ mod tests {
     fn rounds_that_differ_leave_it_open_and_so_does_a_drift() {
         let slower = stats_of_requests(|_| 1300);
         let (steady, noisy) = (forecasts(1000.0, 0.01), forecasts(1000.0, 0.3));
-        assert!(may_be_within(
-            &compute_error_intervals(&noisy, &steady, &slower),
-            0.2
-        ));
+        assert!(may_be_within(&compute_error_intervals(&noisy, &steady, &slower), 0.2));
         let drifted = forecasts(1300.0, 0.01);
-        assert!(may_be_within(
-            &compute_error_intervals(&steady, &drifted, &slower),
-            0.2
-        ));
+        assert!(may_be_within(&compute_error_intervals(&steady, &drifted, &slower), 0.2));
         let much_slower = stats_of_requests(|_| 5000);
-        assert!(!may_be_within(
-            &compute_error_intervals(&noisy, &drifted, &much_slower),
-            0.2
-        ));
+        assert!(!may_be_within(&compute_error_intervals(&noisy, &drifted, &much_slower), 0.2));
     }
 
     #[test]
@@ -188,9 +161,8 @@ mod tests {
         let mut uniform = || random.next_fraction() - 0.5;
         let covered = (0..repetitions)
             .filter(|_| {
-                let round_values: Vec<f64> = (0..ROUNDS)
-                    .map(|_| 100.0 + (0..12).map(|_| uniform()).sum::<f64>())
-                    .collect();
+                let round_values: Vec<f64> =
+                    (0..ROUNDS).map(|_| 100.0 + (0..12).map(|_| uniform()).sum::<f64>()).collect();
                 let mean = round_values.iter().sum::<f64>() / ROUNDS as f64;
                 let interval = Interval::of_rounds(mean, &round_values);
                 (interval.low..=interval.high).contains(&100.0)
@@ -204,10 +176,6 @@ mod tests {
     fn no_requests_have_no_times() {
         let nothing = forecasts(0.0, 0.0);
         let errors = compute_error_intervals(&nothing, &nothing, &[]);
-        assert!(
-            errors
-                .iter()
-                .all(|error| error.low.is_finite() && error.high.is_finite())
-        );
+        assert!(errors.iter().all(|error| error.low.is_finite() && error.high.is_finite()));
     }
 }

@@ -53,15 +53,9 @@ impl<'a> PreparedLog<'a> {
             }
             prepared.requests_by_instance[*instance_index as usize].push(request);
             prepared.log_indexes.push(log_index as u32);
-            prepared
-                .base_ns
-                .push(u64::from(requests.base_times_us[log_index]) * 1000);
+            prepared.base_ns.push(u64::from(requests.base_times_us[log_index]) * 1000);
             prepared.pages.push(requests.pages[log_index]);
-            prepared.add_items(
-                request,
-                requests.items_of(log_index),
-                &mut last_request_of_item,
-            );
+            prepared.add_items(request, requests.items_of(log_index), &mut last_request_of_item);
         }
         prepared
     }

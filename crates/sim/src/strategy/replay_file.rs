@@ -22,12 +22,8 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
     for (_, child) in &file.children {
         numbering.assign_number(child);
     }
-    let new_numbers: Vec<u32> = log
-        .items
-        .keys
-        .iter()
-        .map(|key| numbering.assign_number(key))
-        .collect();
+    let new_numbers: Vec<u32> =
+        log.items.keys.iter().map(|key| numbering.assign_number(key)).collect();
     let parents = file.children.iter().map(|(parent, _)| parent);
     for key in parents.chain(&file.fixed_keys) {
         numbering.assign_number(key);
@@ -51,11 +47,7 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
     for item in references.filter(|item| **item != NONE) {
         *item = new_numbers[*item as usize];
     }
-    RequestLog {
-        items,
-        requests,
-        truncated_after: log.truncated_after,
-    }
+    RequestLog { items, requests, truncated_after: log.truncated_after }
 }
 
 /// Numbers in the order in which keys are first named.
@@ -82,28 +74,14 @@ pub fn run_file(
     cost: &CostModel,
     file: &StrategyFile,
 ) -> Vec<RequestStats> {
-    let item_by_key: HashMap<&str, u32> = prepared
-        .items
-        .keys
-        .iter()
-        .map(String::as_str)
-        .zip(0..)
-        .collect();
-    let fixed_items = file
-        .fixed_keys
-        .iter()
-        .filter_map(|key| item_by_key.get(key.as_str()).copied());
+    let item_by_key: HashMap<&str, u32> =
+        prepared.items.keys.iter().map(String::as_str).zip(0..).collect();
+    let fixed_items =
+        file.fixed_keys.iter().filter_map(|key| item_by_key.get(key.as_str()).copied());
     let choices = Choices {
         fixed: &FixedSet::new(fixed_items.collect(), &prepared.items.sizes),
         learned: &LearnedItems::from_rules(&file.learned, prepared),
     };
     let cost_mode = drawn_cost_mode(cost);
-    run(
-        prepared,
-        cost,
-        &file.strategy,
-        choices,
-        cost_mode,
-        prepared.len(),
-    )
+    run(prepared, cost, &file.strategy, choices, cost_mode, prepared.len())
 }

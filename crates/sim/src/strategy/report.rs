@@ -65,26 +65,16 @@ pub fn report(
     options: ReportOptions<'_>,
 ) -> Report {
     let fixed = choose_fixed(strategy.fixed, prepared, cost);
-    let learned = learn(
-        strategy.companion_share_percent,
-        prepared,
-        0..prepared.second_half_start(),
-    );
-    let choices = Choices {
-        fixed: &fixed,
-        learned: &learned.items,
-    };
+    let learned =
+        learn(strategy.companion_share_percent, prepared, 0..prepared.second_half_start());
+    let choices = Choices { fixed: &fixed, learned: &learned.items };
     let (request_count, second_half_start) = (prepared.len(), prepared.second_half_start());
     let replay = |cost_mode| run(prepared, cost, strategy, choices, cost_mode, request_count);
     let request_stats = replay(CostMode::Median);
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let drawn_stats = replay(CostMode::Drawn { seed, dependence });
-        Some(compute_figures(
-            prepared,
-            &drawn_stats,
-            second_half_start..request_count,
-        ))
+        Some(compute_figures(prepared, &drawn_stats, second_half_start..request_count))
     };
     Report {
         all: compute_figures(prepared, &request_stats, 0..request_count),
@@ -119,12 +109,7 @@ fn figures_by_route(
         )
     };
     (0..options.route_count)
-        .map(|route| {
-            (
-                route_figures(route, 0),
-                route_figures(route, prepared.second_half_start()),
-            )
-        })
+        .map(|route| (route_figures(route, 0), route_figures(route, prepared.second_half_start())))
         .collect()
 }
 

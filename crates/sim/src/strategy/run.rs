@@ -62,18 +62,10 @@ pub fn run(
     request_end: usize,
 ) -> Vec<RequestStats> {
     let mut request_stats = vec![RequestStats::default(); request_end];
-    run_each(
-        prepared,
-        cost,
-        strategy,
-        choices,
-        cost_mode,
-        0..request_end,
-        |request, stats| {
-            request_stats[request] = stats;
-            ControlFlow::Continue(())
-        },
-    );
+    run_each(prepared, cost, strategy, choices, cost_mode, 0..request_end, |request, stats| {
+        request_stats[request] = stats;
+        ControlFlow::Continue(())
+    });
     request_stats
 }
 
@@ -149,10 +141,7 @@ impl Replay<'_> {
                 }
             }
             for &request in &requests[start..end] {
-                visit(
-                    request as usize,
-                    self.run_request(request, &mut process, &mut fetch_list),
-                )?;
+                visit(request as usize, self.run_request(request, &mut process, &mut fetch_list))?;
             }
         }
         ControlFlow::Continue(())
@@ -189,16 +178,12 @@ impl Replay<'_> {
         if fetch_list.is_empty() {
             return;
         }
-        let bytes = fetch_list
-            .iter()
-            .map(|&item| u64::from(process.size(item)))
-            .sum();
+        let bytes = fetch_list.iter().map(|&item| u64::from(process.size(item))).sum();
         stats.calls += 1;
         stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
         stats.added_ns +=
-            self.call_costs
-                .call_ns(process.current_request, cause, fetch_list, bytes);
+            self.call_costs.call_ns(process.current_request, cause, fetch_list, bytes);
         store_fetched(process, fetch_list);
     }
 }
@@ -256,8 +241,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn near_insert(&mut self, item: &u32) {
         if !self.is_absent(*item) {
-            self.local_policy
-                .insert(*item, self.size(*item), &mut |_, _| {});
+            self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
         }
     }
 
@@ -291,20 +275,12 @@ impl<'a> CallCosts<'a> {
         let sizes = &prepared.items.sizes;
         let drawn = match cost_mode {
             CostMode::Median => None,
-            CostMode::Drawn { seed, dependence } => cost
-                .quantiles()
-                .map(|quantiles| (quantiles, seed, dependence)),
+            CostMode::Drawn { seed, dependence } => {
+                cost.quantiles().map(|quantiles| (quantiles, seed, dependence))
+            }
         };
-        let single_ns = sizes
-            .iter()
-            .map(|&size| cost.call_ns(1, u64::from(size)))
-            .collect();
-        Self {
-            cost,
-            single_ns,
-            drawn,
-            log_indexes: &prepared.log_indexes,
-        }
+        let single_ns = sizes.iter().map(|&size| cost.call_ns(1, u64::from(size))).collect();
+        Self { cost, single_ns, drawn, log_indexes: &prepared.log_indexes }
     }
 
     fn call_ns(&self, request: u32, cause: u32, fetch_list: &[u32], bytes: u64) -> u64 {

@@ -86,18 +86,9 @@ mod tests {
     #[test]
     fn a_histogram_of_items_doubles_its_classes_and_ends_with_the_largest_request() {
         let rows = items_histogram(&log_of_requests(&[0, 1, 1, 2, 3, 9]));
-        let row = |items_from, items_to, requests| RequestsBySize {
-            items_from,
-            items_to,
-            requests,
-        };
-        let expected = [
-            row(0, 0, 1),
-            row(1, 1, 2),
-            row(2, 3, 2),
-            row(4, 7, 0),
-            row(8, 15, 1),
-        ];
+        let row =
+            |items_from, items_to, requests| RequestsBySize { items_from, items_to, requests };
+        let expected = [row(0, 0, 1), row(1, 1, 2), row(2, 3, 2), row(4, 7, 0), row(8, 15, 1)];
         assert_eq!(rows, expected);
         assert!(items_histogram(&log_of_requests(&[])).is_empty());
     }

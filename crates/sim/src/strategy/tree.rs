@@ -21,11 +21,7 @@ impl Tree {
         }
         let mut next_child_index = starts.clone();
         let mut children = vec![0; starts[parents.len()] as usize];
-        for (item, &parent) in parents
-            .iter()
-            .enumerate()
-            .filter(|&(_, &parent)| parent != NONE)
-        {
+        for (item, &parent) in parents.iter().enumerate().filter(|&(_, &parent)| parent != NONE) {
             children[next_child_index[parent as usize] as usize] = item as u32;
             next_child_index[parent as usize] += 1;
         }

@@ -51,24 +51,16 @@ impl LogUsage {
     pub fn new(prepared: &PreparedLog<'_>) -> Self {
         let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
         let requests_by_item = prepared.uses(0..prepared.len());
-        let read_items = || {
-            (0_u32..)
-                .zip(&requests_by_item)
-                .filter(|&(_, &requests)| requests > 0)
-        };
-        let mut by_item: Vec<ItemUsage> = read_items()
-            .map(|(item, &requests)| ItemUsage { item, requests })
-            .collect();
+        let read_items = || (0_u32..).zip(&requests_by_item).filter(|&(_, &requests)| requests > 0);
+        let mut by_item: Vec<ItemUsage> =
+            read_items().map(|(item, &requests)| ItemUsage { item, requests }).collect();
         by_item.sort_by_key(|usage| (Reverse(usage.requests), &keys[usage.item as usize]));
         let bytes_of =
             |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
         Self {
             by_item,
             by_prefix: list_prefix_usages(prepared, &requests_by_item),
-            reads: requests_by_item
-                .iter()
-                .map(|&requests| u64::from(requests))
-                .sum(),
+            reads: requests_by_item.iter().map(|&requests| u64::from(requests)).sum(),
             read_bytes: read_items().map(bytes_of).sum(),
         }
     }
@@ -152,19 +144,12 @@ mod tests {
     fn log_of_requests(requests: &[&[&str]]) -> RequestLog {
         let mut log = RequestLog {
             items: Items::default(),
-            requests: Requests {
-                starts: vec![0],
-                ..Requests::default()
-            },
+            requests: Requests { starts: vec![0], ..Requests::default() },
             truncated_after: None,
         };
         for (number, keys) in requests.iter().enumerate() {
             for key in *keys {
-                let known_item = log
-                    .items
-                    .keys
-                    .iter()
-                    .position(|listed_key| listed_key == key);
+                let known_item = log.items.keys.iter().position(|listed_key| listed_key == key);
                 let item = known_item.unwrap_or_else(|| {
                     log.items.keys.push((*key).to_owned());
                     log.items.parents.push(NONE);
@@ -186,22 +171,15 @@ mod tests {
 
     #[test]
     fn items_and_prefixes_count_the_requests_that_read_them_not_repeats() {
-        let log = log_of_requests(&[
-            &["u:1", "nav", "u:1", "u:2"],
-            &["nav", "u:1"],
-            &["nav"],
-            &["once"],
-        ]);
+        let log =
+            log_of_requests(&[&["u:1", "nav", "u:1", "u:2"], &["nav", "u:1"], &["nav"], &["once"]]);
         let log_usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
         let requests_by_key: Vec<_> = log_usage
             .by_item
             .iter()
             .map(|usage| (log.items.keys[usage.item as usize].as_str(), usage.requests))
             .collect();
-        assert_eq!(
-            requests_by_key,
-            [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
-        );
+        assert_eq!(requests_by_key, [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]);
         let usage_of =
             |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
                 prefix: prefix.map(str::to_owned),
@@ -210,10 +188,7 @@ mod tests {
                 reads,
                 requests,
             };
-        let expected = [
-            usage_of(None, [2, 7, 4, 4]),
-            usage_of(Some("u:"), [2, 6, 3, 2]),
-        ];
+        let expected = [usage_of(None, [2, 7, 4, 4]), usage_of(Some("u:"), [2, 6, 3, 2])];
         assert_eq!(log_usage.by_prefix, expected);
         assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
     }

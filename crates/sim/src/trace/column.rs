@@ -123,10 +123,8 @@ impl ColumnDecoder {
 
     /// The error that one of the rows just read has no key.
     fn null_key_error(&self) -> TraceError {
-        let null_offset = self
-            .definition_levels
-            .iter()
-            .position(|&level| level != self.max_definition_level);
+        let null_offset =
+            self.definition_levels.iter().position(|&level| level != self.max_definition_level);
         let row = self.next_row + null_offset.unwrap_or(0) as u64;
         self.error_at_row(row, "a key may not be null")
     }
@@ -159,11 +157,7 @@ impl ColumnDecoder {
                 .definition_levels
                 .get(offset)
                 .is_none_or(|&level| level == self.max_definition_level);
-            consume(if is_present {
-                values.next().map(ByteArray::data)
-            } else {
-                None
-            });
+            consume(if is_present { values.next().map(ByteArray::data) } else { None });
         }
         self.next_row += row_count as u64;
         Ok(())
@@ -221,11 +215,7 @@ impl ColumnDecoder {
                 let rows_read = read_rows(reader, row_count, levels, &mut self.ints);
                 let is_signed = self.is_signed;
                 let widen = |&int: &i32| {
-                    if is_signed {
-                        int.into()
-                    } else {
-                        i64::from(int as u32)
-                    }
+                    if is_signed { int.into() } else { i64::from(int as u32) }
                 };
                 self.numbers.extend(self.ints.iter().map(widen));
                 rows_read
@@ -280,13 +270,7 @@ fn read_rows<T: DataType>(
     (definition_levels, repetition_levels): (&mut Vec<i16>, &mut Vec<i16>),
     values: &mut Vec<T::T>,
 ) -> parquet::errors::Result<usize> {
-    let read_records = || {
-        reader.read_records(
-            row_count,
-            Some(definition_levels),
-            Some(repetition_levels),
-            values,
-        )
-    };
+    let read_records =
+        || reader.read_records(row_count, Some(definition_levels), Some(repetition_levels), values);
     catch_panics(read_records).map(|(rows_read, ..)| rows_read)
 }

@@ -23,18 +23,10 @@ pub(super) fn open<R: BufRead + Send>(
     layout: &Layout,
 ) -> Result<LineRows<R, CsvParser>, TraceError> {
     let mut lines = Lines::new(name, source);
-    let header = lines
-        .read_header()?
-        .ok_or_else(|| TraceError::file(name, "is empty"))?;
+    let header = lines.read_header()?.ok_or_else(|| TraceError::file(name, "is empty"))?;
     let parser = find_columns(name, &header, layout)?;
     let names = layout.names.clone();
-    Ok(LineRows::new(
-        lines,
-        parser,
-        columns_wanted,
-        names,
-        layout.time_unit,
-    ))
+    Ok(LineRows::new(lines, parser, columns_wanted, names, layout.time_unit))
 }
 
 /// Parses lines with the columns that the header names: the index of the cell of each known column.
@@ -58,18 +50,10 @@ impl LineParser for CsvParser {
     ) -> Result<(), TraceError> {
         let cells = split_cells(line, self.separator);
         if cells.len() != self.column_count {
-            let fault = format!(
-                "expected {} fields, found {}",
-                self.column_count,
-                cells.len()
-            );
+            let fault = format!("expected {} fields, found {}", self.column_count, cells.len());
             return Err(TraceError::row(file, row_number, fault));
         }
-        let csv_row = CsvRow {
-            file,
-            row_number,
-            cells,
-        };
+        let csv_row = CsvRow { file, row_number, cells };
         csv_row.parse_columns(self, sink)?.push(sink);
         Ok(())
     }
@@ -84,10 +68,8 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<CsvParser, 
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split_cells(header.as_bytes(), separator);
-    let names: Vec<String> = cells
-        .iter()
-        .map(|cell| String::from_utf8_lossy(cell).into_owned())
-        .collect();
+    let names: Vec<String> =
+        cells.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
     let missing_column = |name: &str| {
         let header_excerpt: String = header.chars().take(HEADER_CHARS_MAX).collect();
         let fault = format!("the header line names no column \"{name}\": {header_excerpt:?}");
@@ -163,9 +145,7 @@ struct CsvRow<'a> {
 
 impl CsvRow<'_> {
     fn non_empty_cell(&self, index: Option<usize>) -> Option<&[u8]> {
-        index
-            .map(|index| self.cells[index].as_ref())
-            .filter(|cell| !cell.is_empty())
+        index.map(|index| self.cells[index].as_ref()).filter(|cell| !cell.is_empty())
     }
 
     fn cell_error(&self, column: &'static str, expected: &str, cell: &[u8]) -> TraceError {
@@ -199,15 +179,11 @@ impl CsvRow<'_> {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
         let time_us = self.non_empty_cell(parser.time).map(|cell| {
-            sink.parse_time(cell)
-                .ok_or_else(|| self.cell_error("time", TIME_FORMATS, cell))
+            sink.parse_time(cell).ok_or_else(|| self.cell_error("time", TIME_FORMATS, cell))
         });
         Ok(ParsedRow {
             row_number: self.row_number,
-            key: KeyCell::Text(
-                self.non_empty_cell(Some(parser.key))
-                    .ok_or_else(null_key_error)?,
-            ),
+            key: KeyCell::Text(self.non_empty_cell(Some(parser.key)).ok_or_else(null_key_error)?),
             time: time_us.transpose()?,
             size: self.parse_number("size", parser.size)?,
             ttl: self.parse_number("ttl", parser.ttl)?,
@@ -224,16 +200,10 @@ mod tests {
     fn cells_are_split_outside_quotes() {
         let cell_texts = |line: &str| -> Vec<String> {
             let cells = split_cells(line.as_bytes(), b',');
-            cells
-                .iter()
-                .map(|cell| String::from_utf8_lossy(cell).into_owned())
-                .collect()
+            cells.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
         };
         assert_eq!(cell_texts("a, b ,"), ["a", "b", ""]);
-        assert_eq!(
-            cell_texts(r#""a,b", "c ""d""" ,e"#),
-            ["a,b", r#"c "d""#, "e"]
-        );
+        assert_eq!(cell_texts(r#""a,b", "c ""d""" ,e"#), ["a,b", r#"c "d""#, "e"]);
         assert_eq!(cell_texts(r#"a"b,c"#), [r#"a"b,c"#]);
     }
 }

@@ -44,14 +44,7 @@ impl Interner {
     pub fn new() -> Self {
         let bits = 12;
         Self {
-            slots: vec![
-                Entry {
-                    key: 0,
-                    second_key: 0,
-                    id: FREE_SLOT
-                };
-                1 << bits
-            ],
+            slots: vec![Entry { key: 0, second_key: 0, id: FREE_SLOT }; 1 << bits],
             shift: 64 - bits,
             id_count: 0,
         }
@@ -82,11 +75,7 @@ impl Interner {
             slot += 1;
         }
         let id = self.id_count;
-        self.slots[slot & mask] = Entry {
-            key,
-            second_key,
-            id,
-        };
+        self.slots[slot & mask] = Entry { key, second_key, id };
         self.id_count += 1;
         if self.id_count as usize * 2 > self.slots.len() {
             self.grow();
@@ -101,14 +90,8 @@ impl Interner {
 
     fn grow(&mut self) {
         self.shift -= 1;
-        let empty_slots = vec![
-            Entry {
-                key: 0,
-                second_key: 0,
-                id: FREE_SLOT
-            };
-            self.slots.len() * 2
-        ];
+        let empty_slots =
+            vec![Entry { key: 0, second_key: 0, id: FREE_SLOT }; self.slots.len() * 2];
         let old_slots = std::mem::replace(&mut self.slots, empty_slots);
         let mask = self.slots.len() - 1;
         for entry in old_slots.into_iter().filter(|entry| entry.id != FREE_SLOT) {
@@ -181,10 +164,7 @@ impl Collector {
     /// The stream has more requests than fit into 32 bits.
     pub fn add_batch(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
         if self.interned.ids.len() + batch.len() >= REQUESTS_BOUND as usize {
-            return Err(TraceError::file(
-                file,
-                format!("has more than {REQUESTS_BOUND} requests"),
-            ));
+            return Err(TraceError::file(file, format!("has more than {REQUESTS_BOUND} requests")));
         }
         let has_timeline = self.start_timeline(batch);
         for (row, &key) in batch.key.iter().enumerate() {
@@ -260,9 +240,7 @@ impl Collector {
             }
         };
         (0..ids.len()).for_each(|row| fill_row(row, &mut self.row_sizes));
-        (0..ids.len())
-            .rev()
-            .for_each(|row| fill_row(row, &mut self.row_sizes));
+        (0..ids.len()).rev().for_each(|row| fill_row(row, &mut self.row_sizes));
     }
 
     /// Makes an object of each pair of key and size, and leaves out rows without a size.

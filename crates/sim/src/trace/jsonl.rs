@@ -16,10 +16,7 @@ pub(super) fn open<R: BufRead + Send>(
     columns_wanted: Columns,
     layout: &Layout,
 ) -> LineRows<R, JsonParser> {
-    let parser = JsonParser {
-        names: layout.names.clone(),
-        has_time: false,
-    };
+    let parser = JsonParser { names: layout.names.clone(), has_time: false };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
     LineRows::new(lines, parser, columns_wanted, names, layout.time_unit)
 }
@@ -61,17 +58,11 @@ pub(super) struct JsonRow<'a> {
 impl<'a> JsonRow<'a> {
     pub(super) fn parse(file: &'a str, line: &[u8], row_number: u64) -> Result<Self, TraceError> {
         match serde_json::from_slice(line) {
-            Ok(Value::Object(object)) => Ok(Self {
-                file,
-                row_number,
-                object,
-            }),
+            Ok(Value::Object(object)) => Ok(Self { file, row_number, object }),
             Ok(_) => Err(TraceError::row(file, row_number, "expected a JSON object")),
-            Err(error) => Err(TraceError::row(
-                file,
-                row_number,
-                format!("not a valid JSON object: {error}"),
-            )),
+            Err(error) => {
+                Err(TraceError::row(file, row_number, format!("not a valid JSON object: {error}")))
+            }
         }
     }
 
@@ -82,9 +73,7 @@ impl<'a> JsonRow<'a> {
 
     pub(super) fn number(&self, column: &'static str, max: u64) -> Result<Option<u64>, TraceError> {
         let member = self.member(column);
-        member
-            .map(|value| self.parse_whole_number(column, value, max))
-            .transpose()
+        member.map(|value| self.parse_whole_number(column, value, max)).transpose()
     }
 
     fn parse_whole_number(
@@ -95,20 +84,14 @@ impl<'a> JsonRow<'a> {
     ) -> Result<u64, TraceError> {
         let range_error =
             || self.member_error(column, &format!("a whole number from 0 to {max}"), value);
-        value
-            .as_u64()
-            .filter(|&number| number <= max)
-            .ok_or_else(range_error)
+        value.as_u64().filter(|&number| number <= max).ok_or_else(range_error)
     }
 
     pub(super) fn text(&self, column: &'static str) -> Result<Option<&str>, TraceError> {
         let Some(value) = self.member(column) else {
             return Ok(None);
         };
-        value
-            .as_str()
-            .map(Some)
-            .ok_or_else(|| self.member_error(column, "a string", value))
+        value.as_str().map(Some).ok_or_else(|| self.member_error(column, "a string", value))
     }
 
     pub(super) fn require_value<T>(

@@ -56,11 +56,7 @@ impl ColumnNames {
 
     /// The error with the column's name in the file.
     pub(super) fn with_name_in_file(&self, mut error: TraceError) -> TraceError {
-        if let Some(name) = error
-            .column
-            .as_deref()
-            .and_then(|column| self.custom_name(column))
-        {
+        if let Some(name) = error.column.as_deref().and_then(|column| self.custom_name(column)) {
             error.column = Some(name.to_owned().into());
         }
         error

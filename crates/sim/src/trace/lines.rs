@@ -29,20 +29,12 @@ pub(super) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(file: &str, source: R) -> Self {
-        Self {
-            file: file.to_owned(),
-            source,
-            line: Vec::new(),
-            row_number: 0,
-            is_truncated: false,
-        }
+        Self { file: file.to_owned(), source, line: Vec::new(), row_number: 0, is_truncated: false }
     }
 
     /// Reads the header of a CSV file, which does not count as a row.
     pub(super) fn read_header(&mut self) -> Result<Option<String>, TraceError> {
-        let header = self
-            .next()?
-            .map(|line| String::from_utf8_lossy(line).into_owned());
+        let header = self.next()?.map(|line| String::from_utf8_lossy(line).into_owned());
         self.row_number = 0;
         Ok(header)
     }
@@ -91,11 +83,7 @@ impl<R: BufRead> Lines<R> {
 
     /// The error of the last line: of a truncated file if the line has no line end.
     pub(super) fn mark_if_truncated(&self, error: TraceError) -> TraceError {
-        if self.line.last() == Some(&b'\n') {
-            error
-        } else {
-            error.of_truncated_file()
-        }
+        if self.line.last() == Some(&b'\n') { error } else { error.of_truncated_file() }
     }
 
     pub(super) fn is_truncated(&self) -> bool {

@@ -12,9 +12,7 @@ pub struct InMemoryFile {
 impl InMemoryFile {
     /// Takes the bytes of a whole trace.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
-        Self {
-            cursor: Cursor::new(bytes.into()),
-        }
+        Self { cursor: Cursor::new(bytes.into()) }
     }
 }
 
@@ -51,9 +49,7 @@ mod chunks {
             let end = start.checked_add(length);
             let bytes_in_range = end.and_then(|end| self.cursor.get_ref().get(start..end));
             let past_end = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
-            bytes_in_range
-                .map(Bytes::copy_from_slice)
-                .ok_or_else(past_end)
+            bytes_in_range.map(Bytes::copy_from_slice).ok_or_else(past_end)
         }
     }
 }

@@ -68,19 +68,9 @@ pub struct Columns {
 
 impl Columns {
     /// Every column.
-    pub const ALL: Self = Self {
-        time: true,
-        size: true,
-        op: true,
-        ttl: true,
-    };
+    pub const ALL: Self = Self { time: true, size: true, op: true, ttl: true };
     /// The key alone.
-    pub const KEY: Self = Self {
-        time: false,
-        size: false,
-        op: false,
-        ttl: false,
-    };
+    pub const KEY: Self = Self { time: false, size: false, op: false, ttl: false };
 }
 
 /// Up to [`BATCH_ROWS`] rows of a key stream, by column; requested columns have as many entries as `key`.
@@ -165,9 +155,7 @@ pub enum Format {
 impl Format {
     /// The format for a file name extension.
     pub fn of(name: &str) -> Result<Self, TraceError> {
-        let extension = name
-            .rsplit_once('.')
-            .map(|(_, extension)| extension.to_ascii_lowercase());
+        let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
         match extension.as_deref() {
             Some("parquet") => Ok(Self::Parquet),
             Some("csv" | "tsv") => Ok(Self::Csv),
@@ -204,29 +192,17 @@ pub fn open_with<S: Source + Send>(
 ) -> Result<Box<dyn KeyStream>, TraceError> {
     if let Some(pattern) = &layout.pattern {
         let source = BufReader::new(source);
-        return Ok(Box::new(pattern::open(
-            name, source, columns, layout, pattern,
-        )));
+        return Ok(Box::new(pattern::open(name, source, columns, layout, pattern)));
     }
     let format = layout.format.map_or_else(|| Format::of(name), Ok)?;
     match format {
-        Format::Csv => Ok(Box::new(csv::open(
-            name,
-            BufReader::new(source),
-            columns,
-            layout,
-        )?)),
-        Format::JsonLines => Ok(Box::new(jsonl::open(
-            name,
-            BufReader::new(source),
-            columns,
-            layout,
-        ))),
+        Format::Csv => Ok(Box::new(csv::open(name, BufReader::new(source), columns, layout)?)),
+        Format::JsonLines => {
+            Ok(Box::new(jsonl::open(name, BufReader::new(source), columns, layout)))
+        }
         Format::Watch => Ok(Box::new(watch::open(name, BufReader::new(source), columns))),
         #[cfg(feature = "parquet")]
-        Format::Parquet => Ok(Box::new(parquet::KeyReader::new(
-            name, source, columns, layout,
-        )?)),
+        Format::Parquet => Ok(Box::new(parquet::KeyReader::new(name, source, columns, layout)?)),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(TraceError::file(name, "this build reads no Parquet")),
     }

@@ -71,10 +71,7 @@ impl Op {
 
     /// The name of the operation in a file.
     pub fn name(self) -> &'static str {
-        OP_NAMES
-            .iter()
-            .find(|(op, _)| *op == self)
-            .map_or("other", |(_, op_name)| op_name)
+        OP_NAMES.iter().find(|(op, _)| *op == self).map_or("other", |(_, op_name)| op_name)
     }
 
     /// What the request does to a cache.

@@ -66,13 +66,10 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             )?,
             ttl: find_number_column("ttl")?,
         };
-        let unit_in_file = column_refs
-            .time
-            .and_then(|time| parquet_file.time_unit_ns(time));
+        let unit_in_file = column_refs.time.and_then(|time| parquet_file.time_unit_ns(time));
         let has_unitless_time = column_refs.time.is_some() && unit_in_file.is_none();
-        let unit_ns = layout
-            .time_unit
-            .map(|unit| unit_in_file.unwrap_or(unit.microseconds() * 1000));
+        let unit_ns =
+            layout.time_unit.map(|unit| unit_in_file.unwrap_or(unit.microseconds() * 1000));
         let row_ranges = RowRanges::of(&parquet_file);
         Ok(Self {
             parquet_file,
@@ -141,20 +138,10 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             batch.time.extend((0..row_count).map(row_time));
         }
         if self.columns_wanted.size {
-            append_u32s(
-                decoders.size.as_mut(),
-                row_count,
-                &mut self.scratch,
-                &mut batch.size,
-            )?;
+            append_u32s(decoders.size.as_mut(), row_count, &mut self.scratch, &mut batch.size)?;
         }
         if self.columns_wanted.ttl {
-            append_u32s(
-                decoders.ttl.as_mut(),
-                row_count,
-                &mut self.scratch,
-                &mut batch.ttl,
-            )?;
+            append_u32s(decoders.ttl.as_mut(), row_count, &mut self.scratch, &mut batch.ttl)?;
         }
         if self.columns_wanted.op {
             match &mut decoders.op {
@@ -208,11 +195,7 @@ fn append_u32s(
     match decoder {
         Some(decoder) => {
             decode_numbers(decoder, row_count, u32::MAX.into(), scratch)?;
-            output.extend(
-                scratch
-                    .iter()
-                    .map(|number| number.map(|number| number as u32)),
-            );
+            output.extend(scratch.iter().map(|number| number.map(|number| number as u32)));
         }
         None => output.resize(output.len() + row_count, None),
     }

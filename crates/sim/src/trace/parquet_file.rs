@@ -31,17 +31,12 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
         let reader = catch_panics(|| SerializedFileReader::new(source)).map_err(|error| {
             TraceError::file(file, format!("not a valid Parquet file: {error}"))
         })?;
-        Ok(Self {
-            file: file.to_owned(),
-            reader,
-        })
+        Ok(Self { file: file.to_owned(), reader })
     }
 
     /// Total number of rows, from the footer.
     pub(super) fn rows(&self) -> u64 {
-        (0..self.group_count())
-            .map(|group| self.group_rows(group))
-            .sum()
+        (0..self.group_count()).map(|group| self.group_rows(group)).sum()
     }
 
     pub(super) fn group_count(&self) -> usize {
@@ -63,21 +58,14 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
     ) -> Result<Option<ColumnRef>, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let named_column = schema.columns().iter().enumerate().find(|(_, column)| {
-            column
-                .path()
-                .parts()
-                .first()
-                .is_some_and(|part| part == name_in_file)
+            column.path().parts().first().is_some_and(|part| part == name_in_file)
         });
         let Some((index, column)) = named_column else {
             return Ok(None);
         };
         if (column.max_rep_level() > 0) != is_list {
-            let (expected, found) = if is_list {
-                ("lists", "single values")
-            } else {
-                ("single values", "lists")
-            };
+            let (expected, found) =
+                if is_list { ("lists", "single values") } else { ("single values", "lists") };
             let fault = format!("expected {expected}, found {found}");
             return Err(TraceError::file(&self.file, fault).in_column(name));
         }
@@ -89,10 +77,7 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
             [.., Type::BYTE_ARRAY] => "strings or whole numbers",
             _ => "whole numbers",
         };
-        let fault = format!(
-            "expected {expected}, found the type {}",
-            column.physical_type()
-        );
+        let fault = format!("expected {expected}, found the type {}", column.physical_type());
         Err(TraceError::file(&self.file, fault).in_column(name))
     }
 
@@ -188,11 +173,7 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(column_ref.index);
         let to_error = |error| self.read_error(first_row, column_ref.name, &error);
-        let open_reader = || {
-            self.reader
-                .get_row_group(group)?
-                .get_column_reader(column_ref.index)
-        };
+        let open_reader = || self.reader.get_row_group(group)?.get_column_reader(column_ref.index);
         let reader = catch_panics(open_reader).map_err(to_error)?;
         let location = (self.file.clone(), column_ref.name, first_row);
         Ok(ColumnDecoder::new(location, &column, reader))
@@ -235,15 +216,9 @@ pub(super) struct RowRanges {
 
 impl RowRanges {
     pub(super) fn of<S: ChunkReader + 'static>(parquet_file: &ParquetFile<S>) -> Self {
-        let row_counts = (0..parquet_file.group_count())
-            .map(|group| parquet_file.group_rows(group))
-            .collect();
-        Self {
-            row_counts,
-            group: 0,
-            row_in_group: 0,
-            rows_before: 0,
-        }
+        let row_counts =
+            (0..parquet_file.group_count()).map(|group| parquet_file.group_rows(group)).collect();
+        Self { row_counts, group: 0, row_in_group: 0, rows_before: 0 }
     }
 
     /// The next range of at most `rows_max` rows: its row group, its rows, and whether it is the first of its row
@@ -255,11 +230,8 @@ impl RowRanges {
         }
         let rows_left = self.row_counts[self.group] - self.row_in_group;
         let row_count = rows_left.min(rows_max as u64);
-        let range_in_group = (
-            self.group,
-            self.rows_before..self.rows_before + row_count,
-            self.row_in_group == 0,
-        );
+        let range_in_group =
+            (self.group, self.rows_before..self.rows_before + row_count, self.row_in_group == 0);
         self.row_in_group += row_count;
         self.rows_before += row_count;
         Some(range_in_group)

@@ -15,19 +15,9 @@ pub(super) const GROUP_ROWS: usize = 1 << 20;
 /// One column of a row group. Definition levels tell which values of a nullable column are null.
 pub(super) enum Column {
     Longs(Vec<i64>),
-    Ints {
-        values: Vec<i32>,
-        definition_levels: Option<Vec<i16>>,
-    },
-    Strings {
-        values: Vec<ByteArray>,
-        definition_levels: Option<Vec<i16>>,
-    },
-    Lists {
-        values: Vec<i32>,
-        definition_levels: Vec<i16>,
-        repetition_levels: Vec<i16>,
-    },
+    Ints { values: Vec<i32>, definition_levels: Option<Vec<i16>> },
+    Strings { values: Vec<ByteArray>, definition_levels: Option<Vec<i16>> },
+    Lists { values: Vec<i32>, definition_levels: Vec<i16>, repetition_levels: Vec<i16> },
 }
 
 impl Column {
@@ -38,10 +28,7 @@ impl Column {
             definition_levels.push(i16::from(cell.is_some()));
             values.extend(cell.map(|value| value as i32));
         }
-        Self::Ints {
-            values,
-            definition_levels: Some(definition_levels),
-        }
+        Self::Ints { values, definition_levels: Some(definition_levels) }
     }
 
     /// A nullable column of strings.
@@ -51,10 +38,7 @@ impl Column {
             definition_levels.push(i16::from(cell.is_some()));
             values.extend(cell.map(ByteArray::from));
         }
-        Self::Strings {
-            values,
-            definition_levels: Some(definition_levels),
-        }
+        Self::Strings { values, definition_levels: Some(definition_levels) }
     }
 
     /// A column of lists of numbers.
@@ -68,11 +52,7 @@ impl Column {
             repetition_levels.push(0);
             repetition_levels.extend(std::iter::repeat_n(1, list.len().saturating_sub(1)));
         }
-        Self::Lists {
-            values,
-            definition_levels,
-            repetition_levels,
-        }
+        Self::Lists { values, definition_levels, repetition_levels }
     }
 }
 
@@ -91,9 +71,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                 WriterProperties::builder().set_compression(Compression::ZSTD(zstd_level));
             SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
         };
-        Ok(Self {
-            writer: open_writer().map_err(Error::other)?,
-        })
+        Ok(Self { writer: open_writer().map_err(Error::other)? })
     }
 
     /// Appends one row group.
@@ -111,10 +89,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                 Column::Longs(values) => {
                     write_column::<Int64Type>(&mut column_writer, values, None, None)?;
                 }
-                Column::Ints {
-                    values,
-                    definition_levels,
-                } => {
+                Column::Ints { values, definition_levels } => {
                     write_column::<Int32Type>(
                         &mut column_writer,
                         values,
@@ -122,10 +97,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                         None,
                     )?;
                 }
-                Column::Strings {
-                    values,
-                    definition_levels,
-                } => {
+                Column::Strings { values, definition_levels } => {
                     write_column::<ByteArrayType>(
                         &mut column_writer,
                         values,
@@ -133,11 +105,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                         None,
                     )?;
                 }
-                Column::Lists {
-                    values,
-                    definition_levels,
-                    repetition_levels,
-                } => {
+                Column::Lists { values, definition_levels, repetition_levels } => {
                     write_column::<Int32Type>(
                         &mut column_writer,
                         values,
@@ -163,8 +131,5 @@ fn write_column<T: DataType>(
     definition_levels: Option<&[i16]>,
     repetition_levels: Option<&[i16]>,
 ) -> Result<()> {
-    writer
-        .typed::<T>()
-        .write_batch(values, definition_levels, repetition_levels)
-        .map(|_| ())
+    writer.typed::<T>().write_batch(values, definition_levels, repetition_levels).map(|_| ())
 }

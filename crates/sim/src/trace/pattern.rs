@@ -20,15 +20,8 @@ pub(super) fn open<R: BufRead + Send>(
     layout: &Layout,
     pattern: &LinePattern,
 ) -> LineRows<R, PatternParser> {
-    let has_time = pattern
-        .regex
-        .capture_names()
-        .flatten()
-        .any(|name| name == "time");
-    let parser = PatternParser {
-        regex: pattern.regex.clone(),
-        has_time,
-    };
+    let has_time = pattern.regex.capture_names().flatten().any(|name| name == "time");
+    let parser = PatternParser { regex: pattern.regex.clone(), has_time };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
     LineRows::new(lines, parser, columns_wanted, names, layout.time_unit)
 }
@@ -84,8 +77,7 @@ impl LineParser for PatternParser {
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
-            sink.parse_time(text)
-                .ok_or_else(|| group_error("time", TIME_FORMATS, text))
+            sink.parse_time(text).ok_or_else(|| group_error("time", TIME_FORMATS, text))
         });
         let parsed_row = ParsedRow {
             row_number,

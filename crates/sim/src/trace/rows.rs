@@ -105,8 +105,7 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
             let (line, row_number) = self.lines.last_line();
             let file = self.lines.file();
             if let Err(error) = self.parser.append(file, line, row_number, &mut sink) {
-                self.lines
-                    .tolerate_truncated_tail(self.names.with_name_in_file(error))?;
+                self.lines.tolerate_truncated_tail(self.names.with_name_in_file(error))?;
             }
         }
         Ok(batch.len())

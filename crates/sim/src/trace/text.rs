@@ -48,11 +48,7 @@ pub fn key_number(text: &[u8]) -> u64 {
 /// The number that is printed as this text: "007" and "+7" are texts of their own.
 fn printed_number(text: &[u8]) -> Option<u64> {
     let is_printed = matches!(text, [b'1'..=b'9', ..] | [b'0']);
-    if is_printed {
-        parse_whole_number(text)
-    } else {
-        None
-    }
+    if is_printed { parse_whole_number(text) } else { None }
 }
 
 /// A whole number of decimal digits.
@@ -64,11 +60,8 @@ pub(super) fn parse_whole_number(text: &[u8]) -> Option<u64> {
 }
 
 /// Forms of date and time that are read besides numbers: access logs, ISO 8601.
-const ZONED_FORMATS: [&str; 3] = [
-    "%d/%b/%Y:%H:%M:%S %z",
-    "%Y-%m-%dT%H:%M:%S%.f%z",
-    "%Y-%m-%d %H:%M:%S%.f%z",
-];
+const ZONED_FORMATS: [&str; 3] =
+    ["%d/%b/%Y:%H:%M:%S %z", "%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z"];
 
 /// Forms without a time zone, which count as UTC.
 const LOCAL_FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"];
@@ -78,8 +71,7 @@ pub(super) const TIME_FORMATS: &str = "a number, an ISO 8601 time, or a time as 
 
 /// Whether a time is a number, with decimals or without.
 pub(super) fn is_number(text: &[u8]) -> bool {
-    text.iter()
-        .all(|byte| byte.is_ascii_digit() || *byte == b'.')
+    text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
 }
 
 /// A time in microseconds if there is a unit, else in the file's own unit.
@@ -103,9 +95,7 @@ pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
     let signed_time_us = DateTime::parse_from_rfc3339(date_text)
         .ok()
         .or_else(|| {
-            ZONED_FORMATS
-                .iter()
-                .find_map(|format| DateTime::parse_from_str(date_text, format).ok())
+            ZONED_FORMATS.iter().find_map(|format| DateTime::parse_from_str(date_text, format).ok())
         })
         .map(|time| time.timestamp_micros())
         .or_else(|| {
@@ -115,11 +105,7 @@ pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
             parsed.map(|time| time.and_utc().timestamp_micros())
         })?;
     let time_us = u64::try_from(signed_time_us).ok()?;
-    Some(if unit.is_some() {
-        time_us
-    } else {
-        time_us / 1_000_000
-    })
+    Some(if unit.is_some() { time_us } else { time_us / 1_000_000 })
 }
 
 /// The decimals of a number, times `scale`, rounded down.
@@ -145,14 +131,7 @@ mod tests {
         let mut keys = TextKeys::default();
         assert_eq!(keys.key_of_text(b"17"), 17);
         assert_eq!(keys.key_of_text(b"18446744073709551615"), u64::MAX);
-        let texts: [&[u8]; 6] = [
-            b"007",
-            b"+7",
-            b"user:17",
-            b"18446744073709551616",
-            b"",
-            b" 7",
-        ];
+        let texts: [&[u8]; 6] = [b"007", b"+7", b"user:17", b"18446744073709551616", b"", b" 7"];
         for text in texts {
             assert_eq!(keys.key_of_text(text), xxh3_64(text));
         }
@@ -175,27 +154,12 @@ mod tests {
         assert_eq!(parse_time(b"12", unit), Some(12_000_000));
         assert_eq!(parse_time(b"12.5", unit), Some(12_500_000));
         assert_eq!(parse_time(b"12.0000019", unit), Some(12_000_001));
-        assert_eq!(
-            parse_time(b"12.5", Some(TimeUnit::Milliseconds)),
-            Some(12_500)
-        );
+        assert_eq!(parse_time(b"12.5", Some(TimeUnit::Milliseconds)), Some(12_500));
         assert_eq!(parse_time(b"12.5", None), Some(12));
-        assert_eq!(
-            parse_time(b"10/Oct/2000:13:55:36 -0700", unit),
-            Some(971_211_336_000_000)
-        );
-        assert_eq!(
-            parse_time(b"10/Oct/2000:13:55:36 -0700", None),
-            Some(971_211_336)
-        );
-        assert_eq!(
-            parse_time(b"2000-10-10T20:55:36Z", unit),
-            Some(971_211_336_000_000)
-        );
-        assert_eq!(
-            parse_time(b"2000-10-10 20:55:36.25", unit),
-            Some(971_211_336_250_000)
-        );
+        assert_eq!(parse_time(b"10/Oct/2000:13:55:36 -0700", unit), Some(971_211_336_000_000));
+        assert_eq!(parse_time(b"10/Oct/2000:13:55:36 -0700", None), Some(971_211_336));
+        assert_eq!(parse_time(b"2000-10-10T20:55:36Z", unit), Some(971_211_336_000_000));
+        assert_eq!(parse_time(b"2000-10-10 20:55:36.25", unit), Some(971_211_336_250_000));
         for invalid_time in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
             assert_eq!(parse_time(invalid_time, unit), None);
         }

@@ -81,9 +81,7 @@ fn parse_time_us(text: &[u8]) -> u64 {
         None => (text, &b"0"[..]),
     };
     let number = |digits: &[u8]| parse_whole_number(digits).unwrap_or_default();
-    number(seconds)
-        .saturating_mul(1_000_000)
-        .saturating_add(number(microseconds).min(999_999))
+    number(seconds).saturating_mul(1_000_000).saturating_add(number(microseconds).min(999_999))
 }
 
 /// The key behind the percent-encoding of `watch` and `lru_crawler metadump`: `a%20b` is `a b`.
@@ -93,9 +91,7 @@ pub fn unescape_key(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((first_byte, tail)) = remaining.split_first() {
-        let two_digits = tail
-            .get(..2)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let two_digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
         let decoded_byte = two_digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         if let (b'%', Some(byte)) = (first_byte, decoded_byte) {
             bytes.push(byte);
@@ -185,11 +181,7 @@ impl Accesses {
 
     /// The next access that no later line can change.
     pub fn next_complete(&mut self) -> Option<Access> {
-        if self.queue.len() > PENDING_ROWS_MAX {
-            self.queue.pop_front()
-        } else {
-            None
-        }
+        if self.queue.len() > PENDING_ROWS_MAX { self.queue.pop_front() } else { None }
     }
 
     /// The next access at the end of the watch.
@@ -205,13 +197,7 @@ pub(super) fn open<R: BufRead + Send>(
     columns_wanted: Columns,
 ) -> LineRows<R, WatchParser> {
     let lines = Lines::new(name, source);
-    LineRows::new(
-        lines,
-        WatchParser::default(),
-        columns_wanted,
-        ColumnNames::default(),
-        None,
-    )
+    LineRows::new(lines, WatchParser::default(), columns_wanted, ColumnNames::default(), None)
 }
 
 /// Parses lines of `watch`.
@@ -282,9 +268,7 @@ ts=1795411823.669040 gid=29 type=item_store key=x status=stored cmd=set ttl=4294
     #[test]
     fn gets_and_writes_are_found_without_the_lookups_of_stores() {
         let mut accesses = Accesses::default();
-        LINES
-            .lines()
-            .for_each(|line| accesses.push(line.as_bytes()));
+        LINES.lines().for_each(|line| accesses.push(line.as_bytes()));
         assert_eq!(accesses.next_complete(), None);
         let parsed_accesses: Vec<Access> = std::iter::from_fn(|| accesses.next_at_end()).collect();
         let expected = [
@@ -297,10 +281,7 @@ ts=1795411823.669040 gid=29 type=item_store key=x status=stored cmd=set ttl=4294
         ];
         assert_eq!(parsed_accesses.len(), expected.len());
         for (access, (time_us, key, op, size, ttl)) in parsed_accesses.iter().zip(expected) {
-            assert_eq!(
-                (access.time_us % 10_000_000, &access.key[..]),
-                (time_us, key)
-            );
+            assert_eq!((access.time_us % 10_000_000, &access.key[..]), (time_us, key));
             assert_eq!((access.op, access.size, access.ttl), (op, size, ttl));
         }
         assert_eq!((accesses.skipped_lines, accesses.other_lines), (3, 2));

@@ -43,11 +43,7 @@ impl Row<'_> {
     /// The row at `index` of a batch before which `rows_before` rows were written.
     fn of(batch: &Batch, index: usize, rows_before: u64) -> Self {
         Self {
-            time: batch
-                .time
-                .get(index)
-                .copied()
-                .unwrap_or(rows_before + index as u64),
+            time: batch.time.get(index).copied().unwrap_or(rows_before + index as u64),
             key: batch.key[index],
             size: batch.size.get(index).copied().flatten(),
             op: batch.op.get(index).copied().flatten().map(super::Op::name),
@@ -84,17 +80,12 @@ impl<W: Write + Send> Writer<W> {
             #[cfg(feature = "parquet")]
             Format::Parquet => {
                 let schema = if has_clock {
-                    KEYS_SCHEMA.replace(
-                        "time (INTEGER(64, false))",
-                        "time (TIMESTAMP(MICROS, true))",
-                    )
+                    KEYS_SCHEMA
+                        .replace("time (INTEGER(64, false))", "time (TIMESTAMP(MICROS, true))")
                 } else {
                     KEYS_SCHEMA.to_owned()
                 };
-                Output::Parquet(
-                    Box::new(ParquetWriter::new(out, &schema)?),
-                    Batch::default(),
-                )
+                Output::Parquet(Box::new(ParquetWriter::new(out, &schema)?), Batch::default())
             }
             Format::Watch => {
                 return Err(std::io::Error::other("lines of watch are only read"));
@@ -104,11 +95,7 @@ impl<W: Write + Send> Writer<W> {
                 return Err(std::io::Error::other("this build writes no Parquet"));
             }
         };
-        Ok(Self {
-            output,
-            rows_written: 0,
-            has_clock,
-        })
+        Ok(Self { output, rows_written: 0, has_clock })
     }
 
     /// Appends the rows of a batch; a column that the batch leaves empty is null, or for `time` the row number.
@@ -118,21 +105,19 @@ impl<W: Write + Send> Writer<W> {
         let has_clock = self.has_clock;
         let rows = (0..batch.len()).map(|index| Row::of(batch, index, rows_before));
         match &mut self.output {
-            Output::Csv(out) => rows
-                .into_iter()
-                .try_for_each(|row| write_csv_row(out, row, has_clock)),
-            Output::JsonLines(out) => rows
-                .into_iter()
-                .try_for_each(|row| write_json_row(out, row, has_clock)),
+            Output::Csv(out) => {
+                rows.into_iter().try_for_each(|row| write_csv_row(out, row, has_clock))
+            }
+            Output::JsonLines(out) => {
+                rows.into_iter().try_for_each(|row| write_json_row(out, row, has_clock))
+            }
             #[cfg(feature = "parquet")]
             Output::Parquet(parquet_writer, group_rows) => {
                 for row in rows {
                     group_rows.time.push(row.time);
                     group_rows.key.push(row.key);
                     group_rows.size.push(row.size);
-                    group_rows
-                        .op
-                        .push(row.op.map(|text| super::Op::parse(text.as_bytes())));
+                    group_rows.op.push(row.op.map(|text| super::Op::parse(text.as_bytes())));
                     group_rows.ttl.push(row.ttl);
                 }
                 if group_rows.len() >= GROUP_ROWS {

@@ -3,33 +3,20 @@
 /// A local cache as lists.
 pub(super) enum NaiveLocalCache {
     None,
-    Lru {
-        capacity: usize,
-        newest_last: Vec<u32>,
-    },
-    LruBytes {
-        capacity: u64,
-        newest_last: Vec<(u32, u64)>,
-    },
-    S3Fifo {
-        capacity: usize,
-        small: Vec<(u32, u32)>,
-        main: Vec<(u32, u32)>,
-        ghost: Vec<u32>,
-    },
+    Lru { capacity: usize, newest_last: Vec<u32> },
+    LruBytes { capacity: u64, newest_last: Vec<(u32, u64)> },
+    S3Fifo { capacity: usize, small: Vec<(u32, u32)>, main: Vec<(u32, u32)>, ghost: Vec<u32> },
 }
 
 impl NaiveLocalCache {
     pub(super) fn new(term: &str) -> Self {
         match term.split_once(':') {
-            Some(("lru", capacity_text)) => Self::Lru {
-                capacity: capacity_text.parse().unwrap(),
-                newest_last: vec![],
-            },
-            Some(("lru-bytes", capacity_text)) => Self::LruBytes {
-                capacity: capacity_text.parse().unwrap(),
-                newest_last: vec![],
-            },
+            Some(("lru", capacity_text)) => {
+                Self::Lru { capacity: capacity_text.parse().unwrap(), newest_last: vec![] }
+            }
+            Some(("lru-bytes", capacity_text)) => {
+                Self::LruBytes { capacity: capacity_text.parse().unwrap(), newest_last: vec![] }
+            }
             Some(("s3fifo", capacity_text)) => Self::S3Fifo {
                 capacity: capacity_text.parse().unwrap(),
                 small: vec![],
@@ -44,13 +31,12 @@ impl NaiveLocalCache {
         match self {
             Self::None => false,
             Self::Lru { newest_last, .. } => newest_last.contains(&item),
-            Self::LruBytes { newest_last, .. } => newest_last
-                .iter()
-                .any(|&(cached_item, _)| cached_item == item),
-            Self::S3Fifo { small, main, .. } => small
-                .iter()
-                .chain(main)
-                .any(|&(cached_item, _)| cached_item == item),
+            Self::LruBytes { newest_last, .. } => {
+                newest_last.iter().any(|&(cached_item, _)| cached_item == item)
+            }
+            Self::S3Fifo { small, main, .. } => {
+                small.iter().chain(main).any(|&(cached_item, _)| cached_item == item)
+            }
         }
     }
 
@@ -86,38 +72,24 @@ impl NaiveLocalCache {
     pub(super) fn insert(&mut self, item: u32, size: u32) {
         match self {
             Self::None => {}
-            Self::Lru {
-                capacity,
-                newest_last,
-            } => {
+            Self::Lru { capacity, newest_last } => {
                 newest_last.push(item);
                 if newest_last.len() > *capacity {
                     newest_last.remove(0);
                 }
             }
-            Self::LruBytes {
-                capacity,
-                newest_last,
-            } => {
+            Self::LruBytes { capacity, newest_last } => {
                 let bytes = u64::from(size.max(1));
                 if bytes <= *capacity {
                     newest_last.push((item, bytes));
-                    while newest_last
-                        .iter()
-                        .map(|&(_, cached_bytes)| cached_bytes)
-                        .sum::<u64>()
+                    while newest_last.iter().map(|&(_, cached_bytes)| cached_bytes).sum::<u64>()
                         > *capacity
                     {
                         newest_last.remove(0);
                     }
                 }
             }
-            Self::S3Fifo {
-                capacity,
-                small,
-                main,
-                ghost,
-            } => {
+            Self::S3Fifo { capacity, small, main, ghost } => {
                 if *capacity > 0 {
                     insert_into_s3fifo(item, *capacity, small, main, ghost);
                 }

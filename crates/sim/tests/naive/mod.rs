@@ -91,10 +91,8 @@ impl NaiveState<'_> {
         if missing_items.is_empty() {
             return;
         }
-        let bytes = missing_items
-            .iter()
-            .map(|&item| u64::from(self.log.items.sizes[item as usize]))
-            .sum();
+        let bytes =
+            missing_items.iter().map(|&item| u64::from(self.log.items.sizes[item as usize])).sum();
         self.stats.added_ns += self.table.cost_ns(missing_items.len(), bytes);
         self.stats.calls += 1;
         self.stats.keys += missing_items.len() as u32;
@@ -107,9 +105,7 @@ impl NaiveState<'_> {
 
     fn children(&self, parent: u32) -> Vec<u32> {
         let parents = &self.log.items.parents;
-        (0..parents.len() as u32)
-            .filter(|&child| parents[child as usize] == parent)
-            .collect()
+        (0..parents.len() as u32).filter(|&child| parents[child as usize] == parent).collect()
     }
 }
 
@@ -125,10 +121,8 @@ pub(crate) fn simulate(
         .iter()
         .find_map(|term| term.strip_prefix("subtree:"))
         .map(|depth_text| depth_text.parse().unwrap());
-    let (fetches_children_always, fetches_children_when_missing) = (
-        terms.contains(&"children-always"),
-        terms.contains(&"children"),
-    );
+    let (fetches_children_always, fetches_children_when_missing) =
+        (terms.contains(&"children-always"), terms.contains(&"children"));
     let mut caches_by_instance: HashMap<u16, NaiveLocalCache> = HashMap::new();
     let mut state = NaiveState {
         log,
@@ -139,9 +133,8 @@ pub(crate) fn simulate(
     };
     let mut request_stats = vec![];
     for request_index in 0..log.requests.len() {
-        let local_cache = caches_by_instance
-            .entry(log.requests.instances[request_index])
-            .or_insert_with(|| {
+        let local_cache =
+            caches_by_instance.entry(log.requests.instances[request_index]).or_insert_with(|| {
                 terms
                     .iter()
                     .map(|term| NaiveLocalCache::new(term))
@@ -198,10 +191,7 @@ pub(crate) fn simulate(
 
 /// The children of every item, ascending.
 pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
-    let table = Table {
-        single: vec![(1.0, 1.0)],
-        batch: vec![(1.0, 1.0)],
-    };
+    let table = Table { single: vec![(1.0, 1.0)], batch: vec![(1.0, 1.0)] };
     let state = NaiveState {
         log,
         table: &table,
@@ -211,11 +201,7 @@ pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
     };
     let parent_items: HashSet<u32> = log.items.parents.iter().copied().collect();
     let children_of = |item| {
-        if parent_items.contains(&item) {
-            state.children(item)
-        } else {
-            vec![]
-        }
+        if parent_items.contains(&item) { state.children(item) } else { vec![] }
     };
     (0..log.items.len() as u32).map(children_of).collect()
 }
@@ -226,19 +212,11 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
         let Some((name, argument)) = term.split_once(':') else {
             continue;
         };
-        let request_end = if name == "fixed-hindsight" {
-            request_count
-        } else {
-            request_count / 2
-        };
+        let request_end = if name == "fixed-hindsight" { request_count } else { request_count / 2 };
         let mut uses = vec![0u64; log.items.len()];
         for request_index in 0..request_end {
-            let distinct_items: HashSet<u32> = log
-                .requests
-                .items_of(request_index)
-                .iter()
-                .copied()
-                .collect();
+            let distinct_items: HashSet<u32> =
+                log.requests.items_of(request_index).iter().copied().collect();
             for item in distinct_items {
                 uses[item as usize] += 1;
             }

@@ -145,10 +145,7 @@ fn an_item_is_a_miss_once_its_ttl_has_passed_and_a_hit_does_not_renew_it() {
         get(1, None),
     ];
     let trace = prepare(&rows, Mode::Objects, |_| 1);
-    for policy in PolicyKind::ALL
-        .into_iter()
-        .filter(|&policy| policy != PolicyKind::Slru)
-    {
+    for policy in PolicyKind::ALL.into_iter().filter(|&policy| policy != PolicyKind::Slru) {
         let result = replay(policy, 1, &trace);
         assert_eq!((result.requests, result.misses), (5, 2), "{policy}");
     }
@@ -157,12 +154,7 @@ fn an_item_is_a_miss_once_its_ttl_has_passed_and_a_hit_does_not_renew_it() {
 #[test]
 fn an_expired_item_frees_its_space_at_that_moment() {
     // 1 expires before 3 comes, so 2 stays, though it was used before 1.
-    let rows = [
-        (0, 2, None, None),
-        (0, 1, None, Some(5)),
-        (5, 3, None, None),
-        (0, 2, None, None),
-    ];
+    let rows = [(0, 2, None, None), (0, 1, None, Some(5)), (5, 3, None, None), (0, 2, None, None)];
     let trace = prepare(&rows, Mode::Objects, |_| 1);
     for policy in [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::Clock] {
         assert_eq!(replay(policy, 2, &trace).misses, 3, "{policy}");
@@ -174,13 +166,7 @@ fn a_get_without_a_size_has_that_of_the_write_that_follows() {
     let batch = Batch {
         time: vec![0, 0, 1, 2, 2],
         key: vec![7, 7, 7, 7, 7],
-        op: vec![
-            Some(Op::Get),
-            Some(Op::Set),
-            Some(Op::Get),
-            Some(Op::Set),
-            Some(Op::Get),
-        ],
+        op: vec![Some(Op::Get), Some(Op::Set), Some(Op::Get), Some(Op::Set), Some(Op::Get)],
         size: vec![None, Some(100), None, Some(300), Some(300)],
         ttl: vec![None; 5],
     };

@@ -25,13 +25,7 @@ fn prepare(requests: &Requests, mode: Mode) -> PreparedTrace {
 }
 
 fn replay(policy: PolicyKind, capacity: u64, trace: &PreparedTrace) -> ReplayResult {
-    Task {
-        policy,
-        capacity,
-        seed: 3,
-    }
-    .run(trace, &|| true)
-    .unwrap()
+    Task { policy, capacity, seed: 3 }.run(trace, &|| true).unwrap()
 }
 
 /// Keys with one size each; small keys are more frequent.
@@ -108,24 +102,15 @@ proptest! {
 #[test]
 fn a_cancelled_replay_has_no_result() {
     let trace = prepare(&vec![(1, 1); 10], Mode::Objects);
-    let task = Task {
-        policy: PolicyKind::Lru,
-        capacity: 1,
-        seed: 0,
-    };
+    let task = Task { policy: PolicyKind::Lru, capacity: 1, seed: 0 };
     assert_eq!(task.run(&trace, &|| false), None);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_misses() {
-    let requests: Requests = (0..5000_u64)
-        .map(|index| (index * index % 613, 1))
-        .collect();
+    let requests: Requests = (0..5000_u64).map(|index| (index * index % 613, 1)).collect();
     let trace = prepare(&requests, Mode::Objects);
-    for policy in PolicyKind::ALL
-        .into_iter()
-        .filter(|policy| policy.is_random())
-    {
+    for policy in PolicyKind::ALL.into_iter().filter(|policy| policy.is_random()) {
         assert_eq!(replay(policy, 60, &trace), replay(policy, 60, &trace));
     }
 }
@@ -133,9 +118,7 @@ fn the_same_seed_gives_the_same_misses() {
 #[cfg(feature = "own-policy")]
 #[test]
 fn the_server_store_hits_what_fits_and_evicts_under_pressure() {
-    let requests: Requests = (0..40_000_u64)
-        .map(|index| (index * index % 4001, 1000))
-        .collect();
+    let requests: Requests = (0..40_000_u64).map(|index| (index * index % 4001, 1000)).collect();
     let trace = prepare(&requests, Mode::Bytes);
     let result_with_room = replay(PolicyKind::ServerStore, 16 << 20, &trace);
     assert_eq!(result_with_room.misses, trace.distinct() as u64);

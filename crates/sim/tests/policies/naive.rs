@@ -68,17 +68,11 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
         }
         misses += 1;
         if cache.len() == capacity {
-            let hand_index = cache
-                .iter()
-                .position(|&(cached_key, _)| Some(cached_key) == hand);
+            let hand_index = cache.iter().position(|&(cached_key, _)| Some(cached_key) == hand);
             let mut index = hand_index.unwrap_or(cache.len() - 1);
             while cache[index].1 {
                 cache[index].1 = false;
-                index = if index == 0 {
-                    cache.len() - 1
-                } else {
-                    index - 1
-                };
+                index = if index == 0 { cache.len() - 1 } else { index - 1 };
             }
             hand = index.checked_sub(1).map(|newer_index| cache[newer_index].0);
             cache.remove(index);
@@ -101,10 +95,8 @@ pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
         }
         misses += 1;
         if cache.len() == capacity {
-            let victim = *cache
-                .iter()
-                .min_by_key(|(_, uses, used_since)| (*uses, *used_since))
-                .unwrap();
+            let victim =
+                *cache.iter().min_by_key(|(_, uses, used_since)| (*uses, *used_since)).unwrap();
             cache.retain(|cached| *cached != victim);
         }
         cache.push((key, 1, request_number));
@@ -122,9 +114,7 @@ pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
         misses += 1;
         if cache.len() == capacity {
             let next_use_of = |cached: &u64| {
-                keys[request_number..]
-                    .iter()
-                    .position(|later_key| later_key == cached)
+                keys[request_number..].iter().position(|later_key| later_key == cached)
             };
             let victim = *cache
                 .iter()
@@ -159,13 +149,7 @@ pub(crate) fn count_misses_and_bytes(
         if bytes > capacity {
             continue;
         }
-        while cache
-            .iter()
-            .map(|&(_, cached_bytes)| cached_bytes)
-            .sum::<u64>()
-            + bytes
-            > capacity
-        {
+        while cache.iter().map(|&(_, cached_bytes)| cached_bytes).sum::<u64>() + bytes > capacity {
             cache.remove(0);
         }
         cache.push(object);
@@ -253,10 +237,7 @@ impl ListCache {
                 // The list is in the order in which keys reached their number of uses.
                 let uses = self.entries.iter().map(|entry| entry.uses);
                 let fewest_uses = uses.min().unwrap_or(0);
-                let index = self
-                    .entries
-                    .iter()
-                    .position(|entry| entry.uses == fewest_uses);
+                let index = self.entries.iter().position(|entry| entry.uses == fewest_uses);
                 self.entries.remove(index.unwrap_or(0));
             }
             _ => {
@@ -268,20 +249,10 @@ impl ListCache {
 
 /// Caches of lists, from which keys can be removed.
 pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cache>)> {
-    let policies = [
-        PolicyKind::Lru,
-        PolicyKind::Fifo,
-        PolicyKind::Clock,
-        PolicyKind::Sieve,
-        PolicyKind::Lfu,
-    ];
+    let policies =
+        [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::Clock, PolicyKind::Sieve, PolicyKind::Lfu];
     let boxed_cache = |policy| {
-        let cache = ListCache {
-            policy,
-            capacity,
-            entries: Vec::new(),
-            hand: 0,
-        };
+        let cache = ListCache { policy, capacity, entries: Vec::new(), hand: 0 };
         (policy, Box::new(cache) as Box<dyn Cache>)
     };
     policies.into_iter().map(boxed_cache).collect()

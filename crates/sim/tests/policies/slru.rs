@@ -40,9 +40,8 @@ const SKEWED_IN_BYTES_MISSES: Misses = [
 fn random_numbers(count: usize) -> Vec<u64> {
     let mut state = 9_u64;
     let next_number = |_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
     (0..count).map(next_number).collect()
@@ -67,9 +66,7 @@ fn misses_by_capacity(
     capacities: impl Iterator<Item = u64>,
 ) -> Vec<u64> {
     let trace = prepare(requests, mode);
-    capacities
-        .map(|capacity| replay(PolicyKind::Slru, capacity, &trace).misses)
-        .collect()
+    capacities.map(|capacity| replay(PolicyKind::Slru, capacity, &trace).misses).collect()
 }
 
 #[test]
@@ -82,33 +79,14 @@ fn misses_equal_libcachesim_at_every_size() {
         0 => random_number / 5 % 200,
         _ => index as u64 % 30,
     };
-    let loop_with_noise = random_numbers(2000)
-        .into_iter()
-        .enumerate()
-        .map(key_with_noise);
+    let loop_with_noise = random_numbers(2000).into_iter().enumerate().map(key_with_noise);
     for (name, requests, expected_misses) in [
-        (
-            "loop",
-            with_sizes((0..900).map(|index| index % 30)),
-            LOOP_MISSES,
-        ),
-        (
-            "two loops",
-            with_sizes((0..1600).map(key_of_two_loops)),
-            TWO_LOOPS_MISSES,
-        ),
-        (
-            "loop with noise",
-            with_sizes(loop_with_noise),
-            LOOP_WITH_NOISE_MISSES,
-        ),
+        ("loop", with_sizes((0..900).map(|index| index % 30)), LOOP_MISSES),
+        ("two loops", with_sizes((0..1600).map(key_of_two_loops)), TWO_LOOPS_MISSES),
+        ("loop with noise", with_sizes(loop_with_noise), LOOP_WITH_NOISE_MISSES),
         ("skewed", skewed_requests(), SKEWED_MISSES),
     ] {
-        assert_eq!(
-            misses_by_capacity(&requests, Mode::Objects, 1..=40),
-            expected_misses,
-            "{name}"
-        );
+        assert_eq!(misses_by_capacity(&requests, Mode::Objects, 1..=40), expected_misses, "{name}");
     }
 }
 

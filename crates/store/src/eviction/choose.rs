@@ -75,9 +75,7 @@ impl VictimChooser {
             };
             if store.segments.start_sweep(view.id) {
                 if reason == SweepReason::Evict {
-                    store
-                        .last_swept_position
-                        .store(view.queue_position, Ordering::Relaxed);
+                    store.last_swept_position.store(view.queue_position, Ordering::Relaxed);
                 }
                 return Some((view, reason));
             }
@@ -107,13 +105,12 @@ impl VictimChooser {
         let last_swept_position = store.last_swept_position.load(Ordering::Relaxed);
         let candidates = store.segments.candidates(now.0, last_swept_position);
         let candidate = first_candidate(store, &candidates, last_swept_position, goal);
-        self.last_empty_choice
-            .set(candidate.is_none().then_some(EmptyChoice {
-                ranking_version: candidates.version,
-                generation,
-                now,
-                goal,
-            }));
+        self.last_empty_choice.set(candidate.is_none().then_some(EmptyChoice {
+            ranking_version: candidates.version,
+            generation,
+            now,
+            goal,
+        }));
         candidate
     }
 }
@@ -126,9 +123,8 @@ fn first_candidate(
 ) -> Option<(SegmentView, SweepReason)> {
     let segment_bytes = store.arena().segment_bytes();
     let may_evict = store.config().evict;
-    let next_victim = may_evict
-        .then(|| choose_victim(store, candidates, last_swept_position))
-        .flatten();
+    let next_victim =
+        may_evict.then(|| choose_victim(store, candidates, last_swept_position)).flatten();
     let is_worth_compacting =
         |view: &SegmentView| view.live_bytes * 4 < segment_bytes * COMPACT_QUARTERS;
     if let Some(dead) = candidates.dead {

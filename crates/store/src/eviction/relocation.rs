@@ -45,10 +45,7 @@ impl Relocation<'_> {
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
         let body = if item.header.is_chained {
-            RecordBody::Chain {
-                value_bytes: item.header.value_bytes,
-                pieces: &pieces,
-            }
+            RecordBody::Chain { value_bytes: item.header.value_bytes, pieces: &pieces }
         } else {
             RecordBody::Inline(&value)
         };
@@ -61,9 +58,8 @@ impl Relocation<'_> {
         let data = store.piece_data(addr);
         let mut copies = Vec::new();
         let mut copied_bytes = 0;
-        while let Some(remaining) = data
-            .get(copied_bytes..)
-            .filter(|remaining| !remaining.is_empty())
+        while let Some(remaining) =
+            data.get(copied_bytes..).filter(|remaining| !remaining.is_empty())
         {
             let appender = self.context.appender;
             let appended = appender.append_piece(
@@ -75,10 +71,9 @@ impl Relocation<'_> {
             let Some((piece, len)) = appended else {
                 break;
             };
-            store.arena().write(
-                piece.plus(PIECE_HEADER_BYTES),
-                remaining.get(..len).unwrap_or_default(),
-            );
+            store
+                .arena()
+                .write(piece.plus(PIECE_HEADER_BYTES), remaining.get(..len).unwrap_or_default());
             self.count_written(piece_record_bytes(len));
             copies.push(piece);
             copied_bytes += len;
@@ -92,10 +87,7 @@ impl Relocation<'_> {
                 pieces.push(piece);
             }
         }
-        let body = RecordBody::Chain {
-            value_bytes: self.item.header.value_bytes,
-            pieces: &pieces,
-        };
+        let body = RecordBody::Chain { value_bytes: self.item.header.value_bytes, pieces: &pieces };
         let outcome = if copied_bytes == data.len() {
             self.replace_record(body, &pieces)
         } else {
@@ -103,9 +95,7 @@ impl Relocation<'_> {
         };
         for &piece in &copies {
             if outcome != CopyOutcome::Done {
-                store
-                    .segments
-                    .count_dead(piece, piece_record_bytes(store.piece_data_bytes(piece)));
+                store.segments.count_dead(piece, piece_record_bytes(store.piece_data_bytes(piece)));
             }
             store.segments.unpin(piece);
         }
@@ -163,10 +153,8 @@ impl Relocation<'_> {
 
     /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
     fn segment_request(&self) -> SegmentRequest {
-        let holds_survivors = matches!(
-            self.segment_kind,
-            SegmentKind::SmallSurvivors | SegmentKind::MainSurvivors
-        );
+        let holds_survivors =
+            matches!(self.segment_kind, SegmentKind::SmallSurvivors | SegmentKind::MainSurvivors);
         SegmentRequest {
             spare_min: 0,
             base_time: self.item.base_time,

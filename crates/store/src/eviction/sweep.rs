@@ -72,11 +72,7 @@ impl Sweep {
                 }
                 Some(Record::Item) => {
                     let item = store.locate(addr);
-                    (
-                        store.record_bytes(&item),
-                        Some(store.hash(store.key_of(&item))),
-                        false,
-                    )
+                    (store.record_bytes(&item), Some(store.hash(store.key_of(&item))), false)
                 }
                 None => {
                     strict_assert!(false, "a segment has bytes that are not a record");
@@ -86,11 +82,7 @@ impl Sweep {
             self.cursor += record_bytes;
             if let Some(hash) = hash {
                 store.index.prefetch(hash);
-                *prefetched_slot = Some(PrefetchedRecord {
-                    addr,
-                    hash,
-                    is_piece,
-                });
+                *prefetched_slot = Some(PrefetchedRecord { addr, hash, is_piece });
                 record_count += 1;
             }
         }
@@ -153,9 +145,7 @@ impl Sweeper {
             };
             let start_next_sweep = || {
                 let choice = is_needed().then(|| self.chooser.choose(store, context.now, goal));
-                choice
-                    .flatten()
-                    .map(|(view, reason)| Sweep::new(&view, reason))
+                choice.flatten().map(|(view, reason)| Sweep::new(&view, reason))
             };
             let Some(mut sweep) = current_sweep.take().or_else(start_next_sweep) else {
                 break;
@@ -208,13 +198,7 @@ impl Sweeper {
             self.written_bytes.set(0);
             for (index, record) in prefetched.iter().take(record_count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
-                let outcome = RecordHandler {
-                    sweeper,
-                    context,
-                    sweep,
-                    hash,
-                }
-                .handle_record(record);
+                let outcome = RecordHandler { sweeper, context, sweep, hash }.handle_record(record);
                 if outcome != RecordOutcome::Continue {
                     return outcome;
                 }
@@ -254,20 +238,13 @@ impl RecordHandler<'_> {
     }
 
     fn handle_record(&self, record: &PrefetchedRecord) -> RecordOutcome {
-        if record.is_piece {
-            self.sweep_piece(record.addr)
-        } else {
-            self.sweep_item(record.addr)
-        }
+        if record.is_piece { self.sweep_piece(record.addr) } else { self.sweep_item(record.addr) }
     }
 
     /// Handles an item until no slot names it: one that was flushed while it was copied is still named.
     fn sweep_item(&self, addr: Addr) -> RecordOutcome {
         for _ in 0..COPY_TRIES_MAX {
-            let Some(hit) = self
-                .store()
-                .index
-                .find(self.hash, |slot_addr| slot_addr == addr)
+            let Some(hit) = self.store().index.find(self.hash, |slot_addr| slot_addr == addr)
             else {
                 return RecordOutcome::Continue;
             };
@@ -295,9 +272,7 @@ impl RecordHandler<'_> {
             Decision::Promote { frequency } => (SegmentKind::Main, frequency),
             Decision::Stay { frequency } => (self.sweep.segment_kind_for_survivors(), frequency),
         };
-        let copy_outcome = self
-            .new_relocation(&item, segment_kind, next_frequency)
-            .copy_item();
+        let copy_outcome = self.new_relocation(&item, segment_kind, next_frequency).copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
 
@@ -344,27 +319,17 @@ impl RecordHandler<'_> {
             Decision::Promote { frequency } => (SegmentKind::Main, frequency),
             Decision::Stay { frequency } => (sweep.segment_kind_for_survivors(), frequency),
         };
-        let next_frequency = if first_piece == addr {
-            decided_frequency
-        } else {
-            frequency
-        };
+        let next_frequency = if first_piece == addr { decided_frequency } else { frequency };
         if bytes * 8 >= store.arena().segment_bytes() * REQUEUE_EIGHTHS
             && sweep.reason == SweepReason::Evict
         {
             hit.set_frequency(next_frequency);
-            let queue = if segment_kind == SegmentKind::Main {
-                Queue::Main
-            } else {
-                sweep.queue
-            };
+            let queue = if segment_kind == SegmentKind::Main { Queue::Main } else { sweep.queue };
             store.segments.requeue(sweep.id, queue);
             self.spend_keep_budget(bytes);
             return RecordOutcome::Requeued;
         }
-        let copy_outcome = self
-            .new_relocation(head, segment_kind, next_frequency)
-            .copy_piece(addr);
+        let copy_outcome = self.new_relocation(head, segment_kind, next_frequency).copy_piece(addr);
         self.finish_item(head, copy_outcome, bytes)
     }
 

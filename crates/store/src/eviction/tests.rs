@@ -16,12 +16,7 @@ const EXAMINED_PER_CHOICE_MAX: u64 = 13;
 const NOW: Seconds = Seconds(2);
 
 fn new_store(evict: bool) -> Arc<Store> {
-    let config = Config {
-        memory_bytes: MEMORY_BYTES,
-        evict,
-        workers: 1,
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: MEMORY_BYTES, evict, workers: 1, ..Config::default() };
     Store::with_segments(config, PolicyKind::default(), SEGMENT_SHIFT).unwrap()
 }
 
@@ -50,20 +45,14 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
         (store.segments.examined(), store.counters().evictions);
     let writes = 2_000;
     for new_number in number..number + writes {
-        assert!(matches!(
-            set(&mut worker, new_number),
-            SetOutcome::Stored(_)
-        ));
+        assert!(matches!(set(&mut worker, new_number), SetOutcome::Stored(_)));
     }
     let examined = store.segments.examined() - examined_before;
     let evictions = store.counters().evictions - evictions_before;
     eprintln!("{writes} sets, {evictions} evictions, {examined} segments examined");
     assert!(evictions > writes / 2);
     // A segment has three or four of these items, so less than one is chosen for each.
-    assert!(
-        examined <= writes * EXAMINED_PER_CHOICE_MAX,
-        "{examined} examined"
-    );
+    assert!(examined <= writes * EXAMINED_PER_CHOICE_MAX, "{examined} examined");
 }
 
 #[test]
@@ -113,35 +102,21 @@ fn a_segment_that_becomes_free_is_found_after_an_empty_choice() {
         );
     }
     let audit = store.audit(&[&worker]);
-    assert_eq!(
-        audit.total(),
-        store.arena().segment_count() << SEGMENT_SHIFT
-    );
+    assert_eq!(audit.total(), store.arena().segment_count() << SEGMENT_SHIFT);
 }
 
 #[test]
 fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() {
     const PIECE_BYTES: usize = 8 << 10;
-    let config = Config {
-        item_bytes_max: 16 << 20,
-        workers: 1,
-        ..Config::default()
-    };
+    let config = Config { item_bytes_max: 16 << 20, workers: 1, ..Config::default() };
     let store = Store::with_segments(config, PolicyKind::default(), 20).unwrap();
     let mut worker = store.worker();
-    let append = SetOptions {
-        mode: SetMode::Append,
-        ..SetOptions::default()
-    };
+    let append = SetOptions { mode: SetMode::Append, ..SetOptions::default() };
     // Two values that grow alternately share their segments; when one is removed, half of each segment is worth
     // moving.
     for round in 0..400 {
         for key in [b"one", b"two"] {
-            let options = if round == 0 {
-                SetOptions::default()
-            } else {
-                append
-            };
+            let options = if round == 0 { SetOptions::default() } else { append };
             let outcome = worker.set(key, store.hash(key), &[b'v'; PIECE_BYTES], &options, NOW);
             assert!(matches!(outcome, SetOutcome::Stored(_)));
             worker.pass();
@@ -156,9 +131,7 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     for _ in 0..40 {
         let moved_before = count_moved_items();
         assert!(
-            worker
-                .sweeper
-                .sweep_slice(worker.context(NOW), &mut sweep, &mut 1024)
+            worker.sweeper.sweep_slice(worker.context(NOW), &mut sweep, &mut 1024)
                 == RecordOutcome::Continue
         );
         moved_per_slice_max = moved_per_slice_max.max(count_moved_items() - moved_before);
@@ -169,10 +142,7 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     );
     assert!(count_moved_items() - moved_at_start > 10);
     // Each is larger than the slice may write.
-    assert!(
-        moved_per_slice_max <= 1,
-        "{moved_per_slice_max} pieces in one slice"
-    );
+    assert!(moved_per_slice_max <= 1, "{moved_per_slice_max} pieces in one slice");
     store.segments.stop_sweep(view.id);
     let hash = store.hash(b"one");
     let item = worker.get(b"one", hash, NOW).unwrap();

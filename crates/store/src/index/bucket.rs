@@ -67,10 +67,7 @@ pub(crate) struct LockedBucket<'i> {
 impl<'i> LockedSlot<'i> {
     /// The slot as a reader sees it.
     pub(super) fn to_hit(self) -> Hit<'i> {
-        Hit {
-            entry: self.entry,
-            slot: self.slot,
-        }
+        Hit { entry: self.entry, slot: self.slot }
     }
 }
 
@@ -90,11 +87,7 @@ impl<'i> LockedBucket<'i> {
                 )
             };
             if !is_locked(control_word) && try_lock(()).is_ok() {
-                return LockedBucket {
-                    index,
-                    primary,
-                    number: bucket_number,
-                };
+                return LockedBucket { index, primary, number: bucket_number };
             }
             spin_or_yield(&mut round);
         }
@@ -120,9 +113,8 @@ impl<'i> LockedBucket<'i> {
     /// `new_entry` chooses among them, so that successive new entries do not replace each other.
     pub(crate) fn least_used(&self, new_entry: Entry) -> Option<LockedSlot<'i>> {
         let used_slots = || self.slots().filter(|locked_slot| locked_slot.entry.0 != 0);
-        let lowest_frequency = used_slots()
-            .map(|locked_slot| locked_slot.entry.frequency())
-            .min()?;
+        let lowest_frequency =
+            used_slots().map(|locked_slot| locked_slot.entry.frequency()).min()?;
         let candidates =
             || used_slots().filter(|locked_slot| locked_slot.entry.frequency() == lowest_frequency);
         let spread = new_entry.item_addr().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
@@ -150,13 +142,9 @@ impl<'i> LockedBucket<'i> {
         if self.overflow_lines().count() >= CHAIN_LINES_MAX {
             return Err(ChainFull);
         }
-        let (id, line) = self
-            .index
-            .overflow
-            .allocate_line(&self.index.lines, source)
-            .ok_or(ChainFull)?;
-        line.control_word
-            .store(self.number as u64, Ordering::Relaxed);
+        let (id, line) =
+            self.index.overflow.allocate_line(&self.index.lines, source).ok_or(ChainFull)?;
+        line.control_word.store(self.number as u64, Ordering::Relaxed);
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
         }
@@ -178,10 +166,7 @@ impl<'i> LockedBucket<'i> {
         if let Some(last_used_slot) = last_used_slot
             && !std::ptr::eq(last_used_slot.slot, locked_slot.slot)
         {
-            exchange_slot(
-                locked_slot.slot,
-                last_used_slot.slot.load(Ordering::Relaxed),
-            );
+            exchange_slot(locked_slot.slot, last_used_slot.slot.load(Ordering::Relaxed));
             exchange_slot(last_used_slot.slot, 0);
         } else {
             exchange_slot(locked_slot.slot, 0);
@@ -195,11 +180,7 @@ impl<'i> LockedBucket<'i> {
         let mut line = self.primary;
         while let Some(next) = link_of(line.control_word.load(Ordering::Relaxed)) {
             line = self.index.lines.line(next);
-            if line
-                .slots
-                .iter()
-                .any(|slot| slot.load(Ordering::Relaxed) != 0)
-            {
+            if line.slots.iter().any(|slot| slot.load(Ordering::Relaxed) != 0) {
                 last_used_line = line;
             }
         }
@@ -209,13 +190,8 @@ impl<'i> LockedBucket<'i> {
             Ordering::Release,
         );
         while let Some(id) = next_surplus_line {
-            next_surplus_line = link_of(
-                self.index
-                    .lines
-                    .line(id)
-                    .control_word
-                    .load(Ordering::Relaxed),
-            );
+            next_surplus_line =
+                link_of(self.index.lines.line(id).control_word.load(Ordering::Relaxed));
             self.index.overflow.free_line(&self.index.lines, id);
         }
     }
@@ -234,9 +210,7 @@ impl<'i> LockedBucket<'i> {
 
     /// Everything in the chain, in order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + use<'_, 'i> {
-        self.slots()
-            .map(|locked_slot| locked_slot.entry)
-            .filter(|entry| entry.0 != 0)
+        self.slots().map(|locked_slot| locked_slot.entry).filter(|entry| entry.0 != 0)
     }
 
     /// Replaces an overflow line by another line, to empty its segment.
@@ -252,10 +226,9 @@ impl<'i> LockedBucket<'i> {
         for (old_slot, new_slot) in old_line.slots.iter().zip(&new_line.slots) {
             new_slot.store(old_slot.load(Ordering::Relaxed), Ordering::Release);
         }
-        new_line.control_word.store(
-            old_line.control_word.load(Ordering::Relaxed),
-            Ordering::Release,
-        );
+        new_line
+            .control_word
+            .store(old_line.control_word.load(Ordering::Relaxed), Ordering::Release);
         predecessor.control_word.store(
             with_link(predecessor.control_word.load(Ordering::Relaxed), Some(new)),
             Ordering::Release,
@@ -276,10 +249,7 @@ impl<'i> LockedBucket<'i> {
         let all_lines = std::iter::once(self.primary).chain(self.overflow_lines());
         all_lines
             .flat_map(|line| &line.slots)
-            .map(|slot| LockedSlot {
-                slot,
-                entry: Entry(slot.load(Ordering::Relaxed)),
-            })
+            .map(|slot| LockedSlot { slot, entry: Entry(slot.load(Ordering::Relaxed)) })
     }
 }
 
@@ -294,8 +264,6 @@ impl Drop for LockedBucket<'_> {
         let control_word = self.primary.control_word.load(Ordering::Relaxed);
         let version = (control_word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;
         // Release pairs with the Acquire of readers and of the next lock.
-        self.primary
-            .control_word
-            .store(control_word & !LOW_MASK | version, Ordering::Release);
+        self.primary.control_word.store(control_word & !LOW_MASK | version, Ordering::Release);
     }
 }

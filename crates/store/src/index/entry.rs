@@ -102,7 +102,6 @@ impl Hit<'_> {
     pub(crate) fn set_frequency(&self, frequency: u8) {
         let updated = self.entry.with_frequency(frequency).0;
         let _ =
-            self.slot
-                .compare_exchange(self.entry.0, updated, Ordering::Release, Ordering::Relaxed);
+            self.slot.compare_exchange(self.entry.0, updated, Ordering::Release, Ordering::Relaxed);
     }
 }

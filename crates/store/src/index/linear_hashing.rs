@@ -7,11 +7,7 @@ use crate::request::KeyHash;
 pub(crate) fn bucket_of(hash: KeyHash, bucket_count: usize) -> usize {
     let level = usize::BITS - 1 - bucket_count.leading_zeros();
     let bucket = hash.0 as usize & ((2 << level) - 1);
-    if bucket < bucket_count {
-        bucket
-    } else {
-        bucket & ((1 << level) - 1)
-    }
+    if bucket < bucket_count { bucket } else { bucket & ((1 << level) - 1) }
 }
 
 /// Where a walk continues after the bucket of `cursor` among `bucket_count`; `None` at the end.
@@ -22,11 +18,7 @@ pub(crate) fn next_cursor(cursor: u64, bucket_count: usize) -> Option<u64> {
     let level = usize::BITS - 1 - bucket_count.leading_zeros();
     let bucket = bucket_of(KeyHash(cursor.reverse_bits()), bucket_count);
     let split_buckets = bucket_count - (1 << level);
-    let bits = if bucket < split_buckets || bucket >= 1 << level {
-        level + 1
-    } else {
-        level
-    };
+    let bits = if bucket < split_buckets || bucket >= 1 << level { level + 1 } else { level };
     if bits == 0 {
         return None;
     }

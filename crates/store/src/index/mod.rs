@@ -205,10 +205,7 @@ impl Index {
         let mut line = primary;
         let mut link = bucket::link_of(control_word);
         for _ in 0..=CHAIN_LINES_MAX {
-            let slots = line
-                .slots
-                .iter()
-                .map(|slot| Entry(slot.load(Ordering::Acquire)));
+            let slots = line.slots.iter().map(|slot| Entry(slot.load(Ordering::Acquire)));
             entries.extend(slots.filter(|entry| entry.0 != 0));
             let Some(next) = link else { return true };
             line = self.lines.line(next);
@@ -268,9 +265,7 @@ impl Index {
 
     /// Segments that the index holds.
     pub(crate) fn segment_count(&self) -> usize {
-        let bucket_segments = self
-            .bucket_count()
-            .div_ceil(1 << self.lines_per_segment_shift);
+        let bucket_segments = self.bucket_count().div_ceil(1 << self.lines_per_segment_shift);
         bucket_segments + self.resize.segments_ahead() + self.overflow.segment_count()
     }
 
@@ -299,9 +294,7 @@ impl Index {
 
     #[inline]
     fn line_id_of_bucket(&self, bucket_number: usize) -> LineId {
-        let directory_entry = self
-            .directory
-            .get(bucket_number >> self.lines_per_segment_shift);
+        let directory_entry = self.directory.get(bucket_number >> self.lines_per_segment_shift);
         let segment = directory_entry.map_or(0, |entry| entry.load(Ordering::Acquire));
         let line_in_segment = bucket_number & ((1 << self.lines_per_segment_shift) - 1);
         LineId((u64::from(segment) << self.lines_per_segment_shift) + line_in_segment as u64)

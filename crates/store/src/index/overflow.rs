@@ -128,15 +128,14 @@ impl Overflow {
     pub(super) fn free_line(&self, lines: &Lines, id: LineId) {
         let mut segments = self.lock();
         let segment = self.segment_of(id);
-        if let Some(overflow_segment) = segments
-            .iter_mut()
-            .find(|overflow_segment| overflow_segment.segment == segment)
+        if let Some(overflow_segment) =
+            segments.iter_mut().find(|overflow_segment| overflow_segment.segment == segment)
         {
             // A reader that strays here walks the list of free lines: bounded, and its miss is not accepted.
-            lines.line(id).control_word.store(
-                with_link(0, overflow_segment.free_list_head),
-                Ordering::Release,
-            );
+            lines
+                .line(id)
+                .control_word
+                .store(with_link(0, overflow_segment.free_list_head), Ordering::Release);
             overflow_segment.free_list_head = Some(id);
             overflow_segment.used_lines -= 1;
         }
@@ -145,9 +144,8 @@ impl Overflow {
     /// Returns a segment whose lines are all free, if the others have free lines to spare.
     fn release_empty(&self, source: &dyn SegmentSource) -> bool {
         let mut segments = self.lock();
-        let Some(empty_index) = segments
-            .iter()
-            .position(|overflow_segment| overflow_segment.used_lines == 0)
+        let Some(empty_index) =
+            segments.iter().position(|overflow_segment| overflow_segment.used_lines == 0)
         else {
             return false;
         };
@@ -172,10 +170,7 @@ impl Overflow {
     /// the lines allocated from it so far.
     fn begin_or_continue_drain(&self) -> Option<std::ops::Range<u64>> {
         let mut segments = self.lock();
-        if !segments
-            .iter()
-            .any(|overflow_segment| overflow_segment.is_draining)
-        {
+        if !segments.iter().any(|overflow_segment| overflow_segment.is_draining) {
             let free_lines: usize = segments
                 .iter()
                 .map(|overflow_segment| self.lines_per_segment - overflow_segment.used_lines)
@@ -188,9 +183,8 @@ impl Overflow {
                 .min_by_key(|overflow_segment| overflow_segment.used_lines)?
                 .is_draining = true;
         }
-        let overflow_segment = segments
-            .iter()
-            .find(|overflow_segment| overflow_segment.is_draining)?;
+        let overflow_segment =
+            segments.iter().find(|overflow_segment| overflow_segment.is_draining)?;
         let first_line = self.first_line_of(overflow_segment.segment);
         Some(first_line..first_line + overflow_segment.allocated_end as u64)
     }
@@ -247,7 +241,6 @@ impl Index {
             return;
         };
         let is_moved = super::LockedBucket::lock(self, bucket_number).relocate(old, new);
-        self.overflow
-            .free_line(&self.lines, if is_moved { old } else { new });
+        self.overflow.free_line(&self.lines, if is_moved { old } else { new });
     }
 }

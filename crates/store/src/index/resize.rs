@@ -65,10 +65,7 @@ impl ResizeControl {
             kept_entries: Vec::new(),
             moved_entries: Vec::new(),
         };
-        ResizeControl {
-            state: Mutex::new(state),
-            segments_ahead: AtomicUsize::new(0),
-        }
+        ResizeControl { state: Mutex::new(state), segments_ahead: AtomicUsize::new(0) }
     }
 
     /// Segments taken and not yet in use.
@@ -94,21 +91,15 @@ impl Index {
             return ResizeOutcome::NoRoom;
         }
         let mut old_bucket_guard = LockedBucket::lock(self, old_bucket);
-        old_bucket_guard
-            .entries()
-            .for_each(|entry| item_hashes.prefetch(entry.item_addr()));
+        old_bucket_guard.entries().for_each(|entry| item_hashes.prefetch(entry.item_addr()));
         let mut new_bucket_guard = LockedBucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
         for entry in old_bucket_guard.entries() {
             let is_in_old_bucket =
                 bucket_of(item_hashes.hash_of(entry.item_addr()), new_bucket + 1) == old_bucket;
-            if is_in_old_bucket {
-                &mut state.kept_entries
-            } else {
-                &mut state.moved_entries
-            }
-            .push(entry);
+            if is_in_old_bucket { &mut state.kept_entries } else { &mut state.moved_entries }
+                .push(entry);
         }
         for entry in &state.moved_entries {
             if new_bucket_guard.insert(*entry, source).is_err() {
@@ -185,10 +176,7 @@ impl Index {
         };
         let allocate_segment = || {
             let segment = source.allocate_segment()?;
-            Some(ClearingSegment {
-                segment,
-                cleared_lines: 0,
-            })
+            Some(ClearingSegment { segment, cleared_lines: 0 })
         };
         let Some(mut next) = state.next_segment.take().or_else(allocate_segment) else {
             return unused_buckets > 0;
@@ -216,9 +204,7 @@ impl Index {
         for id in first_line + first_uncleared..first_line + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
-            line.slots
-                .iter()
-                .for_each(|slot| slot.store(0, Ordering::Relaxed));
+            line.slots.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         }
     }
 

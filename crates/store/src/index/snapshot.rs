@@ -26,10 +26,7 @@ pub(crate) struct IndexSnapshot {
 impl IndexSnapshot {
     /// The numbers of all segments of lines.
     pub(crate) fn segment_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let overflow_segments = self
-            .overflow_segments
-            .iter()
-            .map(|overflow| overflow.segment);
+        let overflow_segments = self.overflow_segments.iter().map(|overflow| overflow.segment);
         self.directory.iter().copied().chain(overflow_segments)
     }
 }
@@ -43,10 +40,8 @@ struct ReachedLines {
 impl ReachedLines {
     /// Marks a line; false if it is not an overflow line, or if it was reached before.
     fn mark(&mut self, id: LineId) -> bool {
-        let (segment, line) = (
-            id.0 as usize / self.lines_per_segment,
-            id.0 as usize % self.lines_per_segment,
-        );
+        let (segment, line) =
+            (id.0 as usize / self.lines_per_segment, id.0 as usize % self.lines_per_segment);
         let line_flags = self.segments.get_mut(segment).and_then(Option::as_mut);
         line_flags
             .and_then(|flags| flags.get_mut(line))
@@ -89,10 +84,7 @@ impl Index {
         let bucket_segments = snapshot.directory.iter().copied();
         let unused_entries = std::iter::repeat_n(0, segments_max - segment_count);
         Ok(Index {
-            directory: bucket_segments
-                .chain(unused_entries)
-                .map(AtomicU32::new)
-                .collect(),
+            directory: bucket_segments.chain(unused_entries).map(AtomicU32::new).collect(),
             bucket_count: AtomicUsize::new(bucket_count),
             lines_per_segment_shift: lines_per_segment.trailing_zeros(),
             overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow_segments),
@@ -151,9 +143,7 @@ impl Index {
         for _ in 0..=CHAIN_LINES_MAX {
             let slots = line.slots.iter();
             let entries = slots.map(|slot| Entry(slot.load(Ordering::Relaxed)));
-            entries
-                .filter(|entry| entry.0 != 0)
-                .for_each(|entry| visit(bucket_number, entry));
+            entries.filter(|entry| entry.0 != 0).for_each(|entry| visit(bucket_number, entry));
             let Some(next) = link_of(control_word) else {
                 return Ok(());
             };

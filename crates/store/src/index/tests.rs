@@ -61,9 +61,7 @@ impl SegmentSource for SequentialSource {
 }
 
 fn contains(index: &Index, number: u64) -> bool {
-    index
-        .find(hash_of(number), |item| item == item_of(number))
-        .is_some()
+    index.find(hash_of(number), |item| item == item_of(number)).is_some()
 }
 
 fn insert(index: &Index, number: u64, source: &dyn SegmentSource) {
@@ -114,11 +112,8 @@ mod single_threaded {
     fn a_full_chain_evicts_one_of_its_least_used_items_and_not_always_the_same() {
         let (index, source) = new_index_and_source(8);
         for number in 0..CHAIN_ITEMS_MAX {
-            let entry = Entry::new(
-                hash_of(colliding_number(number)),
-                (number % 2) as u8,
-                item_of(number),
-            );
+            let entry =
+                Entry::new(hash_of(colliding_number(number)), (number % 2) as u8, item_of(number));
             let mut bucket = index.lock(hash_of(colliding_number(number)));
             bucket.insert(entry, &source).unwrap();
         }
@@ -130,11 +125,7 @@ mod single_threaded {
             .map(|victim| victim.item_addr().0)
             .collect();
         let least_used_count = CHAIN_ITEMS_MAX.div_ceil(2);
-        assert!(
-            victims.len() > 50,
-            "{} of {least_used_count}",
-            victims.len()
-        );
+        assert!(victims.len() > 50, "{} of {least_used_count}", victims.len());
     }
 
     #[test]
@@ -258,14 +249,8 @@ mod interleaved {
 
     fn new_index_and_source_with(lines_per_segment: usize) -> (Arc<Index>, Arc<SequentialSource>) {
         let lines = Lines::with_segment_count(4, lines_per_segment);
-        let source = SequentialSource {
-            reuses_returned: false,
-            ..SequentialSource::new(4)
-        };
-        (
-            Arc::new(Index::new(lines, SegmentId(0), 4)),
-            Arc::new(source),
-        )
+        let source = SequentialSource { reuses_returned: false, ..SequentialSource::new(4) };
+        (Arc::new(Index::new(lines, SegmentId(0), 4)), Arc::new(source))
     }
 
     fn explore(test: impl Fn() + Sync + Send + 'static) {
@@ -440,11 +425,7 @@ mod interleaved {
             let is_moved = mover.join().unwrap();
             assert!(is_written != is_moved, "both or none replaced the item");
             let current_copy = if is_moved { 103 } else { 203 };
-            assert!(
-                index
-                    .find(hash_of(3), |item| item == item_of(current_copy))
-                    .is_some()
-            );
+            assert!(index.find(hash_of(3), |item| item == item_of(current_copy)).is_some());
         });
     }
 

@@ -105,11 +105,7 @@ impl Arena {
         use rustix::mm::{Advice, madvise};
         // SAFETY: our own mapping, whole; populating creates no reference and changes no byte.
         let _ = unsafe {
-            madvise(
-                self.base.as_ptr().cast(),
-                self.mapped_bytes,
-                Advice::LinuxPopulateRead,
-            )
+            madvise(self.base.as_ptr().cast(), self.mapped_bytes, Advice::LinuxPopulateRead)
         };
     }
 
@@ -124,9 +120,7 @@ impl Arena {
         let allowed_bytes = (segment_count << self.segment_shift).min(self.mapped_bytes);
         let partial_page_bytes = (self.base.addr().get() + allowed_bytes) % HUGE_PAGE_BYTES;
         let requested_end = allowed_bytes.saturating_sub(partial_page_bytes);
-        let previous_end = self
-            .huge_pages_end
-            .fetch_max(requested_end, Ordering::Relaxed);
+        let previous_end = self.huge_pages_end.fetch_max(requested_end, Ordering::Relaxed);
         let added_len = requested_end.saturating_sub(previous_end);
         self.advise_page_size(previous_end, added_len, PageSize::Huge);
     }
@@ -205,10 +199,7 @@ impl Arena {
     }
 
     /// An unpublished range that its one owner fills (an upload's piece).
-    #[allow(
-        clippy::mut_from_ref,
-        reason = "rule 1: the owner gets its own unpublished bytes"
-    )]
+    #[allow(clippy::mut_from_ref, reason = "rule 1: the owner gets its own unpublished bytes")]
     pub(crate) fn unpublished_range(&self, addr: Addr, len: usize) -> &mut [u8] {
         let target = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rule 1 the caller is the only one who can reach these bytes, and
@@ -220,10 +211,7 @@ impl Arena {
     #[inline]
     pub(crate) fn state_word(&self, addr: Addr) -> &AtomicU16 {
         let pointer = self.pointer(addr, ITEM_ALIGN);
-        assert!(
-            addr.0.is_multiple_of(ITEM_ALIGN as u64),
-            "items are aligned"
-        );
+        assert!(addr.0.is_multiple_of(ITEM_ALIGN as u64), "items are aligned");
         #[allow(
             clippy::cast_ptr_alignment,
             reason = "just asserted, on a mapping that is page-aligned"
@@ -281,8 +269,7 @@ impl Arena {
 
     /// Makes a segment that no thread can reach yet read as zeros.
     pub(crate) fn clear(&self, segment: SegmentId) {
-        self.unpublished_range(self.segment_start(segment), self.segment_bytes())
-            .fill(0);
+        self.unpublished_range(self.segment_start(segment), self.segment_bytes()).fill(0);
     }
 
     /// Undoes [`Arena::discard`] for a segment that is about to be used again.
@@ -293,9 +280,7 @@ impl Arena {
     fn advise_segment_page_size(&self, segment: SegmentId, page_size: PageSize) {
         let start_offset = self.segment_start(segment).0 as usize;
         let huge_pages_end = self.huge_pages_end.load(Ordering::Relaxed);
-        let len = self
-            .segment_bytes()
-            .min(huge_pages_end.saturating_sub(start_offset));
+        let len = self.segment_bytes().min(huge_pages_end.saturating_sub(start_offset));
         if len > 0 {
             self.advise_page_size(start_offset, len, page_size);
         }
@@ -305,9 +290,7 @@ impl Arena {
     #[cfg(not(loom))]
     #[inline]
     pub(super) fn pointer_at<T>(&self, offset: usize) -> *const T {
-        self.pointer(Addr(offset as u64), size_of::<T>())
-            .cast_const()
-            .cast()
+        self.pointer(Addr(offset as u64), size_of::<T>()).cast_const().cast()
     }
 
     #[inline]
@@ -340,12 +323,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh private mapping at an address of the kernel's choice touches no memory of ours.
     let base = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            bytes,
-            ProtFlags::READ | ProtFlags::WRITE,
-            flags,
-        )
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
     }
     .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
     if bytes >= HUGE_PAGES_BYTES_MIN {

@@ -75,14 +75,8 @@ impl Epochs {
     pub(crate) fn safe_tick(&self) -> u64 {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `record_tick`: the reads of the worker before it passed are complete.
-        let ticks = self
-            .records
-            .iter()
-            .map(|record| record.0.load(Ordering::Acquire));
-        ticks
-            .filter(|&tick| tick != OFFLINE)
-            .min()
-            .unwrap_or(UNREGISTERED)
+        let ticks = self.records.iter().map(|record| record.0.load(Ordering::Acquire));
+        ticks.filter(|&tick| tick != OFFLINE).min().unwrap_or(UNREGISTERED)
     }
 
     fn record_tick(&self, worker_index: usize, tick: u64) {

@@ -80,14 +80,8 @@ mod tests {
             "55a1a9133000-55a1a914f000 r--p 006ce000 fe:00 9978222   /usr/bin/glasscache";
         let unclean_mappings = [
             (constants, 4),
-            (
-                "55a1a914f000-55a1a9150000 rw-p 006ce000 fe:00 9978222   /usr/bin/glasscache",
-                0,
-            ),
-            (
-                "7ffd2a9f2000-7ffd2a9f4000 r-xp 00000000 00:00 0         [vdso]",
-                0,
-            ),
+            ("55a1a914f000-55a1a9150000 rw-p 006ce000 fe:00 9978222   /usr/bin/glasscache", 0),
+            ("7ffd2a9f2000-7ffd2a9f4000 r-xp 00000000 00:00 0         [vdso]", 0),
             ("7fc05b4e6000-7fc05b50c000 r-xp 00000000 00:00 0", 0),
             ("", 0),
         ];
@@ -98,10 +92,7 @@ mod tests {
         let map = smaps_entry(constants, 4) + &smaps_entry(code, 0) + &smaps_entry(constants, 0);
         assert_eq!(
             clean_file_mappings(map.as_bytes()),
-            [
-                (0x55a1_a8b8_e000, 0x55a1_a913_3000),
-                (0x55a1_a913_3000, 0x55a1_a914_f000)
-            ]
+            [(0x55a1_a8b8_e000, 0x55a1_a913_3000), (0x55a1_a913_3000, 0x55a1_a914_f000)]
         );
     }
 

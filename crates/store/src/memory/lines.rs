@@ -52,8 +52,7 @@ impl Lines {
     /// Prefetches a line.
     #[inline]
     pub(crate) fn prefetch(&self, id: LineId) {
-        self.arena
-            .prefetch(super::arena::Addr(id.0 * LINE_BYTES as u64));
+        self.arena.prefetch(super::arena::Addr(id.0 * LINE_BYTES as u64));
     }
 
     /// Lines per segment.
@@ -81,17 +80,13 @@ impl Lines {
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {
-            table: (0..segment_count * lines_per_segment)
-                .map(|_| new_line())
-                .collect(),
+            table: (0..segment_count * lines_per_segment).map(|_| new_line()).collect(),
             lines_per_segment,
         }
     }
 
     pub(crate) fn line(&self, id: LineId) -> &Line {
-        self.table
-            .get(id.0 as usize)
-            .unwrap_or_else(|| unreachable!("a line of the test's table"))
+        self.table.get(id.0 as usize).unwrap_or_else(|| unreachable!("a line of the test's table"))
     }
 
     pub(crate) fn prefetch(&self, _id: LineId) {}

@@ -10,10 +10,7 @@
 //! 3. A segment is reused only after nothing in the index names it and every online worker has passed
 //!    (`epoch`), and while no thread holds it by reference.
 //! 4. A thread that reads bytes is online, or holds the segment.
-#![allow(
-    unsafe_code,
-    reason = "the one folder that may; every block says why it is sound"
-)]
+#![allow(unsafe_code, reason = "the one folder that may; every block says why it is sound")]
 
 pub(crate) mod arena;
 pub(crate) mod epoch;

@@ -47,10 +47,7 @@ fn prefixes_up_to_the_maximum_are_found_and_the_next_is_refused() {
         flushes.record(&prefix(number), number, || 0).unwrap();
     }
     let (next_number, refused_prefix) = (PREFIXES_MAX as u64 + 1, b"one more".as_slice());
-    assert_eq!(
-        flushes.record(refused_prefix, next_number, || 0),
-        Err(TableFull)
-    );
+    assert_eq!(flushes.record(refused_prefix, next_number, || 0), Err(TableFull));
     assert!(!flushes.is_flushed_since(refused_prefix, 0));
     assert_eq!(flushes.record(&prefix(5), next_number, || 0), Ok(()));
     for number in 1..=PREFIXES_MAX as u64 {
@@ -66,9 +63,7 @@ fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
     let last_number = 3 * PREFIXES_MAX as u64;
     for number in 1..=last_number {
         let last_forgettable = || number.saturating_sub(1000);
-        flushes
-            .record(&prefix(number), number, last_forgettable)
-            .unwrap();
+        flushes.record(&prefix(number), number, last_forgettable).unwrap();
     }
     for number in last_number - 1000..=last_number {
         assert!(flushes.is_flushed_since(&prefix(number), number - 1));
@@ -77,22 +72,15 @@ fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a writer beside a reader is a thread of the test"
-)]
+#[expect(clippy::disallowed_methods, reason = "a writer beside a reader is a thread of the test")]
 fn a_lookup_finds_its_prefix_while_a_writer_reuses_tables() {
     let flushes = PrefixFlushes::new(7);
-    flushes
-        .record(b"kept:", u64::MAX, NONE_FORGETTABLE)
-        .unwrap();
+    flushes.record(b"kept:", u64::MAX, NONE_FORGETTABLE).unwrap();
     let prefix = |number: u64| number.to_le_bytes();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for number in 1..=6 * PREFIXES_MAX as u64 {
-                flushes
-                    .record(&prefix(number), number, || number - 1)
-                    .unwrap();
+                flushes.record(&prefix(number), number, || number - 1).unwrap();
             }
         });
         while !writer.is_finished() {

@@ -60,10 +60,7 @@ pub(super) struct EntriesBySegment {
 
 impl EntriesBySegment {
     pub(super) fn new(segment_count: usize) -> Self {
-        EntriesBySegment {
-            by_segment: vec![Vec::new(); segment_count],
-            has_out_of_range: false,
-        }
+        EntriesBySegment { by_segment: vec![Vec::new(); segment_count], has_out_of_range: false }
     }
 
     pub(super) fn add(&mut self, store: &Store, bucket: usize, entry: Entry) {
@@ -124,10 +121,8 @@ impl SegmentContents {
         segment: &ItemSegment,
         sorted_entries: &[PackedEntry],
     ) -> Result<(), RefusalReason> {
-        let (start, used_bytes) = (
-            store.arena().segment_start(SegmentId(segment.id)),
-            segment.used_bytes as usize,
-        );
+        let (start, used_bytes) =
+            (store.arena().segment_start(SegmentId(segment.id)), segment.used_bytes as usize);
         let bytes = store.arena().published_range(start, used_bytes);
         let mut remaining_entries = sorted_entries.iter().copied().peekable();
         let (mut offset, mut live_bytes) = (0, 0);
@@ -153,12 +148,9 @@ impl SegmentContents {
             }
             offset += extent.padded_bytes;
         }
-        self.live_bytes_by_segment
-            .push((SegmentId(segment.id), live_bytes));
+        self.live_bytes_by_segment.push((SegmentId(segment.id), live_bytes));
         // Two entries for one item, or one for no start of a record.
-        remaining_entries
-            .next()
-            .map_or(Ok(()), |_| Err("an entry names no item"))
+        remaining_entries.next().map_or(Ok(()), |_| Err("an entry names no item"))
     }
 
     /// Compares a live item, whose extent was checked, with its entry, and counts it.
@@ -191,8 +183,7 @@ impl SegmentContents {
 
     /// Adds the contents of other segments.
     fn merge(&mut self, other: SegmentContents) {
-        self.live_bytes_by_segment
-            .extend(other.live_bytes_by_segment);
+        self.live_bytes_by_segment.extend(other.live_bytes_by_segment);
         self.pieces.extend(other.pieces);
         self.chained_items.extend(other.chained_items);
         self.counters.add_all(&other.counters);
@@ -206,21 +197,17 @@ impl SegmentContents {
             let mut value_bytes = 0;
             for addr in store.pieces_of(&item) {
                 let piece_index = self.pieces.binary_search_by_key(&addr, |piece| piece.addr);
-                let piece = piece_index
-                    .ok()
-                    .and_then(|index| self.pieces.get_mut(index));
+                let piece = piece_index.ok().and_then(|index| self.pieces.get_mut(index));
                 let piece = piece.filter(|piece| piece.hash == hash && !piece.is_owned);
                 let piece = piece.ok_or("an item names a piece that is not its own")?;
                 piece.is_owned = true;
                 value_bytes += piece.data_bytes;
                 let record_bytes = piece_record_bytes(piece.data_bytes);
                 let segment_id = store.arena().segment_of(addr);
-                let segment_index = self
-                    .live_bytes_by_segment
-                    .binary_search_by_key(&segment_id, |&(id, _)| id);
-                if let Some((_, live_bytes)) = segment_index
-                    .ok()
-                    .and_then(|index| self.live_bytes_by_segment.get_mut(index))
+                let segment_index =
+                    self.live_bytes_by_segment.binary_search_by_key(&segment_id, |&(id, _)| id);
+                if let Some((_, live_bytes)) =
+                    segment_index.ok().and_then(|index| self.live_bytes_by_segment.get_mut(index))
                 {
                     *live_bytes += record_bytes;
                 }
@@ -255,9 +242,7 @@ impl SegmentVerifier<'_> {
         let shared_outcome = Mutex::new(Ok(SegmentContents::new(store)));
         let walk_and_merge = || {
             let contents = self.walk_unclaimed(&next_segment_index);
-            let mut outcome = shared_outcome
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut outcome = shared_outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
                 (Ok(all), Ok(contents)) => all.merge(contents),
                 (Ok(_), Err(reason)) => *outcome = Err(reason),
@@ -273,9 +258,7 @@ impl SegmentVerifier<'_> {
         }
         contents.assign_pieces(store)?;
         for &(segment_id, live_bytes) in &contents.live_bytes_by_segment {
-            store
-                .segments
-                .restore_live_bytes(segment_id, live_bytes as u32);
+            store.segments.restore_live_bytes(segment_id, live_bytes as u32);
         }
         if let Some(block) = store.counter_blocks.first() {
             block.add_all(&contents.counters);
@@ -319,13 +302,7 @@ impl SegmentVerifier<'_> {
         };
         let walked_entries: usize = self.segments.iter().map(entry_count).sum();
         self.entries_by_segment.has_out_of_range
-            || walked_entries
-                != self
-                    .entries_by_segment
-                    .by_segment
-                    .iter()
-                    .map(Vec::len)
-                    .sum()
+            || walked_entries != self.entries_by_segment.by_segment.iter().map(Vec::len).sum()
     }
 }
 
@@ -336,11 +313,7 @@ pub(super) fn compare_checksum(
     expected: u64,
 ) -> Result<(), RefusalReason> {
     let bytes = arena.published_range(arena.segment_start(SegmentId(id)), used_bytes);
-    if checksum(bytes) == expected {
-        Ok(())
-    } else {
-        Err("the checksum of the memory is wrong")
-    }
+    if checksum(bytes) == expected { Ok(()) } else { Err("the checksum of the memory is wrong") }
 }
 
 /// The record that `bytes` start with, if it does not reach beyond them.
@@ -352,10 +325,7 @@ fn parse_extent(bytes: &[u8]) -> Option<RecordExtent> {
         Record::Item => parse_item_bytes(bytes)?,
     };
     let padded_bytes = item::padded_bytes(unpadded_bytes);
-    (padded_bytes <= bytes.len()).then_some(RecordExtent {
-        record,
-        padded_bytes,
-    })
+    (padded_bytes <= bytes.len()).then_some(RecordExtent { record, padded_bytes })
 }
 
 /// Unpadded bytes of the item that `bytes` start with; its table of pieces must be in them.

@@ -127,9 +127,8 @@ impl MemoryHandover {
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<MemoryHandover, SnapshotError> {
-        let version_bytes = bytes
-            .strip_prefix(MAGIC)
-            .and_then(|after_magic| after_magic.first_chunk());
+        let version_bytes =
+            bytes.strip_prefix(MAGIC).and_then(|after_magic| after_magic.first_chunk());
         if version_bytes.map(|version_bytes| u64::from_le_bytes(*version_bytes))
             != Some(MemoryHandover::VERSION)
         {
@@ -137,9 +136,7 @@ impl MemoryHandover {
         }
         let mut reader =
             Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
-        let handover = reader
-            .skip(HEAD_BYTES)
-            .and_then(|()| read_handover(&mut reader));
+        let handover = reader.skip(HEAD_BYTES).and_then(|()| read_handover(&mut reader));
         let handover = handover.filter(|handover| {
             let segment_count = handover.snapshot.segments.item_segments.len();
             reader.is_at_end() && handover.live_bytes.len() == segment_count
@@ -202,13 +199,7 @@ impl Store {
     /// `uncommitted`. The store can be used again if the next process does not take it over.
     pub fn hand_over(&self, stop: StopTime, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
         let (snapshot, live_bytes) = self.snapshot_without_checksums(stop, uncommitted)?;
-        let Counters {
-            items,
-            user_bytes,
-            item_bytes,
-            by_slab_class,
-            ..
-        } = self.counters();
+        let Counters { items, user_bytes, item_bytes, by_slab_class, .. } = self.counters();
         let handover = MemoryHandover {
             snapshot,
             live_bytes,
@@ -237,10 +228,7 @@ impl Store {
         if arena.segment_count() as u64 != memory_bytes >> snapshot.segment_shift {
             return Err(SnapshotError::damaged("its memory has another size"));
         }
-        let config = Config {
-            hash_seed: snapshot.hash_seed,
-            ..config
-        };
+        let config = Config { hash_seed: snapshot.hash_seed, ..config };
         let layout = Layout::new(&config, snapshot.segment_shift)
             .map_err(|error| SnapshotError::Unusable(error.to_string()))?;
         if config.slab_chunk_bytes != handover.slab_chunk_bytes {
@@ -248,18 +236,13 @@ impl Store {
             return store.map(Arc::new).map_err(SnapshotError::damaged);
         }
         let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;
-        for (segment, &live_bytes) in snapshot
-            .segments
-            .item_segments
-            .iter()
-            .zip(&handover.live_bytes)
+        for (segment, &live_bytes) in
+            snapshot.segments.item_segments.iter().zip(&handover.live_bytes)
         {
             if live_bytes == 0 || live_bytes > segment.used_bytes {
                 return Err(SnapshotError::damaged("live bytes are out of range"));
             }
-            store
-                .segments
-                .restore_live_bytes(SegmentId(segment.id), live_bytes);
+            store.segments.restore_live_bytes(SegmentId(segment.id), live_bytes);
         }
         handover.count_items(&store);
         store.complete_restore(snapshot);

@@ -45,12 +45,7 @@ impl Store {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(Arena::in_file(file, layout.segment_count, shift)?);
         arena.clear(SegmentId(0));
-        Ok(Store::new_empty(
-            config,
-            PolicyKind::default(),
-            layout,
-            &arena,
-        ))
+        Ok(Store::new_empty(config, PolicyKind::default(), layout, &arena))
     }
 
     /// Continues the store of which `snapshot` was made, in the memory that it left in the file. The seed of the key
@@ -67,10 +62,7 @@ impl Store {
     ) -> Result<Arc<Store>, SnapshotError> {
         let memory_bytes = snapshot.memory_bytes(&config)?;
         let unusable = |error: Error| SnapshotError::Unusable(error.to_string());
-        let config = Config {
-            hash_seed: snapshot.hash_seed,
-            ..config
-        };
+        let config = Config { hash_seed: snapshot.hash_seed, ..config };
         let layout = Layout::new(&config, snapshot.segment_shift).map_err(unusable)?;
         let segment_count = (memory_bytes >> snapshot.segment_shift) as usize;
         let arena =
@@ -127,8 +119,7 @@ impl Store {
 
     /// Restores what a store has besides segments, index and counters.
     fn complete_restore(&self, snapshot: &Snapshot) {
-        self.last_swept_position
-            .store(snapshot.last_swept_position, Ordering::Relaxed);
+        self.last_swept_position.store(snapshot.last_swept_position, Ordering::Relaxed);
         self.charge_prefix_table();
     }
 
@@ -146,10 +137,8 @@ impl Store {
             let bytes = memory.get(start..start.saturating_add(used_bytes));
             checksum(bytes.unwrap_or_default())
         };
-        snapshot.checksums = snapshot
-            .used_bytes_by_segment(segment_bytes)
-            .map(checksum_of)
-            .collect();
+        snapshot.checksums =
+            snapshot.used_bytes_by_segment(segment_bytes).map(checksum_of).collect();
         Ok(snapshot.encode())
     }
 }
@@ -166,9 +155,8 @@ fn recover(
     let item_segments = &snapshot.segments.item_segments;
     let item_checksums = match checksums {
         Some(checksums) => {
-            let (item_checksums, line_checksums) = checksums
-                .split_at_checked(item_segments.len())
-                .ok_or("a checksum is missing")?;
+            let (item_checksums, line_checksums) =
+                checksums.split_at_checked(item_segments.len()).ok_or("a checksum is missing")?;
             for (id, &checksum) in snapshot.index.segment_ids().zip(line_checksums) {
                 compare_checksum(arena, (id, arena.segment_bytes()), checksum)?;
             }
@@ -189,9 +177,7 @@ fn recover(
     verifier.verify(in_parallel)?;
     drop(verifier);
     let item_count = store.counters().items;
-    store
-        .approximate_item_count
-        .store(item_count as i64, Ordering::Relaxed);
+    store.approximate_item_count.store(item_count as i64, Ordering::Relaxed);
     store.complete_restore(snapshot);
     Ok(store)
 }

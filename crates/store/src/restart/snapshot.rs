@@ -72,9 +72,8 @@ impl Snapshot {
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-        let version_bytes = bytes
-            .strip_prefix(MAGIC)
-            .and_then(|after_magic| after_magic.first_chunk());
+        let version_bytes =
+            bytes.strip_prefix(MAGIC).and_then(|after_magic| after_magic.first_chunk());
         let version = u32::from_le_bytes(*version_bytes.ok_or(SnapshotError::Foreign)?);
         if version != LAYOUT_VERSION {
             return Err(SnapshotError::Unusable(format!(
@@ -83,9 +82,7 @@ impl Snapshot {
         }
         let mut reader =
             Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
-        let snapshot = reader
-            .skip(HEAD_BYTES)
-            .and_then(|()| read_snapshot(&mut reader));
+        let snapshot = reader.skip(HEAD_BYTES).and_then(|()| read_snapshot(&mut reader));
         let snapshot = snapshot.filter(|snapshot| reader.is_at_end() && snapshot.is_plausible());
         snapshot.ok_or_else(|| SnapshotError::damaged("its fields are wrong"))
     }
@@ -209,10 +206,7 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
 
 pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
     Some(Snapshot {
-        stop: StopTime {
-            second: Seconds(reader.u32()?),
-            unix_ms: reader.u64()?.cast_signed(),
-        },
+        stop: StopTime { second: Seconds(reader.u32()?), unix_ms: reader.u64()?.cast_signed() },
         memory_bytes: reader.u64()?,
         segment_shift: reader.u32()?,
         arena_segments: reader.u64()?,
@@ -242,11 +236,7 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
 fn read_segment(reader: &mut Reader<'_>) -> Option<ItemSegment> {
     Some(ItemSegment {
         id: reader.u32()?,
-        queue: if reader.u32()? == 0 {
-            Queue::Small
-        } else {
-            Queue::Main
-        },
+        queue: if reader.u32()? == 0 { Queue::Small } else { Queue::Main },
         used_bytes: reader.u32()?,
         expires_at_s: reader.u32()?,
         queue_position: reader.u64()?,

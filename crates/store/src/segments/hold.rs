@@ -12,9 +12,7 @@ const LARGEST_ITEM_DIVISOR: usize = 2;
 impl Segments {
     /// Keeps the segment from being swept while a value is not committed.
     pub(crate) fn pin(&self, addr: Addr) {
-        self.meta(self.arena.segment_of(addr))
-            .pins
-            .fetch_add(1, Ordering::SeqCst);
+        self.meta(self.arena.segment_of(addr)).pins.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Ends a [`Segments::pin`].
@@ -41,12 +39,7 @@ impl Segments {
     /// Ends a [`Segments::hold`].
     pub(crate) fn unhold(&self, addr: Addr) {
         // Release pairs with the Acquire in `settle`: the holder has finished reading.
-        if self
-            .meta(self.arena.segment_of(addr))
-            .holds
-            .fetch_sub(1, Ordering::AcqRel)
-            == 1
-        {
+        if self.meta(self.arena.segment_of(addr)).holds.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.held_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -58,12 +51,9 @@ impl Segments {
 
     fn held_segments_max(&self) -> usize {
         let backing_limit = self.backing_limit();
-        let largest_item_allowance = self
-            .largest_item_segment_count
-            .min(backing_limit / LARGEST_ITEM_DIVISOR);
-        (backing_limit / HELD_DIVISOR)
-            .max(largest_item_allowance)
-            .max(1)
+        let largest_item_allowance =
+            self.largest_item_segment_count.min(backing_limit / LARGEST_ITEM_DIVISOR);
+        (backing_limit / HELD_DIVISOR).max(largest_item_allowance).max(1)
     }
 
     /// Segments held beyond the epoch.

@@ -9,10 +9,7 @@ use super::*;
 /// A few segments of 4 KiB, no worker online, so that whatever is retired and not held may be reused at once.
 fn new_segments(segment_count: usize) -> Arc<Segments> {
     let arena = Arc::new(Arena::new(segment_count, 12).unwrap());
-    let budget = Budget {
-        segments: segment_count,
-        extra_line_segments: 0,
-    };
+    let budget = Budget { segments: segment_count, extra_line_segments: 0 };
     Arc::new(Segments::new(arena, 1, budget, 1 << 10, 7))
 }
 

@@ -24,8 +24,7 @@ impl Segments {
             .unwrap_or_else(|| self.next_queue_position.fetch_add(1, Ordering::Relaxed));
         meta.queue_position.store(queue_position, Ordering::Relaxed);
         // SeqCst with `count_dead`: either it sees the seal, or we see its count.
-        meta.state
-            .store(SegmentState::Sealed as u32, Ordering::SeqCst);
+        meta.state.store(SegmentState::Sealed as u32, Ordering::SeqCst);
         self.reclassify(id);
     }
 
@@ -44,9 +43,7 @@ impl Segments {
 
     /// Restores a segment that could not be swept to its end.
     pub(crate) fn stop_sweep(&self, id: SegmentId) {
-        self.meta(id)
-            .state
-            .store(SegmentState::Sealed as u32, Ordering::SeqCst);
+        self.meta(id).state.store(SegmentState::Sealed as u32, Ordering::SeqCst);
         self.reclassify(id);
     }
 
@@ -60,12 +57,9 @@ impl Segments {
     /// Moves a fully live segment to the young end of a queue instead of copying it there.
     pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
         let meta = self.meta(id);
-        meta.is_in_main_queue
-            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
-        meta.queue_position.store(
-            self.next_queue_position.fetch_add(1, Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
+        meta.is_in_main_queue.store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        meta.queue_position
+            .store(self.next_queue_position.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.stop_sweep(id);
     }
 
@@ -73,9 +67,7 @@ impl Segments {
     pub(super) fn retire(&self, id: SegmentId) {
         self.rank(id);
         let mut pools = self.lock();
-        self.meta(id)
-            .state
-            .store(SegmentState::Limbo as u32, Ordering::Relaxed);
+        self.meta(id).state.store(SegmentState::Limbo as u32, Ordering::Relaxed);
         let tick = self.epochs.retire();
         pools.limbo.push_back((id, tick));
         self.in_use.fetch_sub(1, Ordering::Relaxed);
@@ -104,25 +96,19 @@ impl Segments {
 
     fn change_state(&self, id: SegmentId, from: SegmentState, to: SegmentState) -> bool {
         let state = &self.meta(id).state;
-        state
-            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
+        state.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Counts a record as live, before it is published.
     pub(crate) fn count_live(&self, addr: Addr, bytes: usize) {
-        self.meta(self.arena.segment_of(addr))
-            .live_bytes
-            .fetch_add(bytes as u32, Ordering::SeqCst);
+        self.meta(self.arena.segment_of(addr)).live_bytes.fetch_add(bytes as u32, Ordering::SeqCst);
     }
 
     /// Counts a record as dead, after nothing names it any more.
     pub(crate) fn count_dead(&self, addr: Addr, bytes: usize) {
         let id = self.arena.segment_of(addr);
-        let live_before = self
-            .meta(id)
-            .live_bytes
-            .fetch_sub(bytes as u32, Ordering::SeqCst) as usize;
+        let live_before =
+            self.meta(id).live_bytes.fetch_sub(bytes as u32, Ordering::SeqCst) as usize;
         strict_assert!(live_before >= bytes, "live bytes below zero");
         loom_seq_cst_fence();
         let live_after = live_before - bytes;

@@ -225,10 +225,7 @@ impl Segments {
     /// The maximum number of segments now, including the extra ones that hold lines.
     pub(crate) fn backing_limit(&self) -> usize {
         let extra_max = self.extra_line_segments_max.load(Ordering::Relaxed);
-        let extra_in_use = self
-            .line_segments_in_use
-            .load(Ordering::Relaxed)
-            .min(extra_max);
+        let extra_in_use = self.line_segments_in_use.load(Ordering::Relaxed).min(extra_max);
         (self.allowed_count.load(Ordering::Relaxed) + extra_in_use).min(self.metas.len())
     }
 
@@ -241,17 +238,13 @@ impl Segments {
     ) -> Option<SegmentId> {
         let id = self.allocate(spare_min, SegmentState::Open)?;
         let (meta, identity) = (self.meta(id), self.identity(id));
-        meta.is_in_main_queue
-            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        meta.is_in_main_queue.store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.expires_at_s.store(0, Ordering::Relaxed);
-        identity.sequence.store(
-            self.next_sequence.fetch_add(1, Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        // Readers see both through the slot that publishes an item of the segment.
         identity
-            .generation
-            .store(self.flushes.generation(), Ordering::Relaxed);
+            .sequence
+            .store(self.next_sequence.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        // Readers see both through the slot that publishes an item of the segment.
+        identity.generation.store(self.flushes.generation(), Ordering::Relaxed);
         identity.base_time.store(base_time.0, Ordering::Relaxed);
         Some(id)
     }
@@ -305,11 +298,7 @@ impl Segments {
             let state = meta.state.load(Ordering::SeqCst);
             state != SegmentState::Free as u32 && state != SegmentState::Lines as u32
         };
-        let used = self
-            .metas
-            .iter()
-            .zip(&self.identities)
-            .take(pools.first_never_used as usize);
+        let used = self.metas.iter().zip(&self.identities).take(pools.first_never_used as usize);
         used.filter(|(meta, _)| is_readable(meta))
             .map(|(_, identity)| identity.generation.load(Ordering::Acquire))
             .min()
@@ -321,19 +310,13 @@ impl Segments {
     pub(crate) fn generation_and_base_time(&self, addr: Addr) -> (u64, Seconds) {
         let identity = self.identity(self.arena.segment_of(addr));
         let base_time = identity.base_time.load(Ordering::Relaxed);
-        (
-            identity.generation.load(Ordering::Relaxed),
-            Seconds(base_time),
-        )
+        (identity.generation.load(Ordering::Relaxed), Seconds(base_time))
     }
 
     /// The CAS unique of an address: larger for records appended later to the same segment, and for segments opened
     /// later. These are the even numbers.
     pub(crate) fn implied_unique(&self, addr: Addr) -> u64 {
-        let sequence = self
-            .identity(self.arena.segment_of(addr))
-            .sequence
-            .load(Ordering::Relaxed);
+        let sequence = self.identity(self.arena.segment_of(addr)).sequence.load(Ordering::Relaxed);
         let address_index = (self.arena.offset_of(addr) / ITEM_ALIGN) as u64;
         2 * (sequence * self.addresses_per_segment() + address_index)
     }
@@ -349,8 +332,7 @@ impl Segments {
         if old / 2 > halved_implied_max.max(self.halved_counted_unique.load(Ordering::Relaxed)) {
             return old.wrapping_add(1).max(1);
         }
-        self.halved_counted_unique
-            .fetch_max(old / 2, Ordering::Relaxed);
+        self.halved_counted_unique.fetch_max(old / 2, Ordering::Relaxed);
         2 * (self.halved_counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
     }
 
@@ -365,8 +347,7 @@ impl Segments {
     pub(crate) fn begin_uniques_at(&self, start: u64) {
         let sequence = (start / 2).div_ceil(self.addresses_per_segment());
         self.next_sequence.fetch_max(sequence, Ordering::Relaxed);
-        self.halved_counted_unique
-            .fetch_max(start / 2, Ordering::Relaxed);
+        self.halved_counted_unique.fetch_max(start / 2, Ordering::Relaxed);
     }
 
     /// Addresses of a segment that a record can have.

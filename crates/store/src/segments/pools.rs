@@ -26,8 +26,7 @@ impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_budget(&self, budget: Budget) {
         self.allowed_count.store(budget.segments, Ordering::Relaxed);
-        self.extra_line_segments_max
-            .store(budget.extra_line_segments, Ordering::Relaxed);
+        self.extra_line_segments_max.store(budget.extra_line_segments, Ordering::Relaxed);
         let mut pools = self.lock();
         self.reclaim_limbo(&mut pools);
     }
@@ -36,8 +35,7 @@ impl Segments {
         let mut pools = self.lock();
         // Counted first, because an extra segment of lines raises the allowed number.
         let is_lines = state == SegmentState::Lines;
-        self.line_segments_in_use
-            .fetch_add(usize::from(is_lines), Ordering::Relaxed);
+        self.line_segments_in_use.fetch_add(usize::from(is_lines), Ordering::Relaxed);
         let segment = self.allocate_spare(&mut pools, spare_min, state);
         if is_lines && segment.is_none() {
             self.line_segments_in_use.fetch_sub(1, Ordering::Relaxed);
@@ -100,8 +98,7 @@ impl Segments {
             let is_held = meta.holds.load(Ordering::Acquire) != 0;
             held_in_limbo += usize::from(is_held);
             if tick <= safe_tick && !is_held {
-                meta.state
-                    .store(SegmentState::Free as u32, Ordering::Relaxed);
+                meta.state.store(SegmentState::Free as u32, Ordering::Relaxed);
                 pools.free.push(id);
             } else {
                 pools.limbo.push_back((id, tick));
@@ -122,8 +119,7 @@ impl Segments {
     pub(super) fn update_reusable(&self, pools: &SegmentPools) {
         let reusable_count = pools.free.len() + pools.limbo.len();
         self.reusable_count.store(reusable_count, Ordering::Relaxed);
-        self.needs_backing
-            .store(self.should_back_ahead(pools), Ordering::Relaxed);
+        self.needs_backing.store(self.should_back_ahead(pools), Ordering::Relaxed);
     }
 
     /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no

@@ -137,12 +137,7 @@ impl Ranking {
             index = self.enter_level(level, id);
         }
         if let Some(entry) = self.ranks.get_mut(id as usize) {
-            *entry = Some(SegmentRank {
-                live_bytes: view.live_bytes,
-                level,
-                index,
-                ..rank
-            });
+            *entry = Some(SegmentRank { live_bytes: view.live_bytes, level, index, ..rank });
         }
         true
     }
@@ -174,11 +169,7 @@ impl Ranking {
     /// Some of the segments with the fewest live bytes.
     fn emptiest_candidates(&self) -> impl Iterator<Item = u32> + '_ {
         let list = self.levels.iter().find(|list| !list.is_empty());
-        list.into_iter()
-            .flatten()
-            .rev()
-            .take(EMPTIEST_COMPARED_MAX)
-            .copied()
+        list.into_iter().flatten().rev().take(EMPTIEST_COMPARED_MAX).copied()
     }
 }
 
@@ -211,15 +202,10 @@ impl Segments {
         let examine = |id: u32| self.examine(SegmentId(id));
         let first_in = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
         let first_after_last_swept = |queue: &BTreeSet<(u64, u32)>| {
-            queue
-                .range((last_swept_position.saturating_add(1), 0)..)
-                .next()
-                .copied()
+            queue.range((last_swept_position.saturating_add(1), 0)..).next().copied()
         };
-        let next_in_queues = [
-            first_after_last_swept(&ranking.small),
-            first_after_last_swept(&ranking.main),
-        ];
+        let next_in_queues =
+            [first_after_last_swept(&ranking.small), first_after_last_swept(&ranking.main)];
         let oldest = ranking.generations.first().copied();
         let flushed = oldest.filter(|&(generation, _)| generation < living_generation_min);
         let first_expiring = ranking.expiring.first().copied();
@@ -231,10 +217,7 @@ impl Segments {
             main_bytes: ranking.main_bytes,
             live_bytes_error_max: ranking.ranked_count << self.level_shift(),
             dead: dead.map(examine),
-            emptiest: ranking
-                .emptiest_candidates()
-                .map(examine)
-                .min_by_key(|view| view.live_bytes),
+            emptiest: ranking.emptiest_candidates().map(examine).min_by_key(|view| view.live_bytes),
             oldest_small: first_in(&ranking.small).map(|(_, id)| examine(id)),
             oldest_main: first_in(&ranking.main).map(|(_, id)| examine(id)),
             next_after_last_swept: next_in_queues

@@ -83,16 +83,10 @@ impl Segments {
         {
             return Err("a counter is out of range");
         }
-        self.next_sequence
-            .store(snapshot.next_sequence, Ordering::Relaxed);
-        self.halved_counted_unique
-            .store(snapshot.halved_counted_unique, Ordering::Relaxed);
-        self.next_queue_position
-            .store(snapshot.next_queue_position, Ordering::Relaxed);
-        if !snapshot
-            .item_segments
-            .is_sorted_by_key(|segment| segment.id)
-        {
+        self.next_sequence.store(snapshot.next_sequence, Ordering::Relaxed);
+        self.halved_counted_unique.store(snapshot.halved_counted_unique, Ordering::Relaxed);
+        self.next_queue_position.store(snapshot.next_queue_position, Ordering::Relaxed);
+        if !snapshot.item_segments.is_sorted_by_key(|segment| segment.id) {
             return Err("the segments are not in order");
         }
         for segment in &snapshot.item_segments {
@@ -109,11 +103,7 @@ impl Segments {
             }
         }
         let is_free = |id: &u32| self.view(SegmentId(*id)).has_state(SegmentState::Free);
-        pools.free = (0..pools.first_never_used)
-            .rev()
-            .filter(is_free)
-            .map(SegmentId)
-            .collect();
+        pools.free = (0..pools.first_never_used).rev().filter(is_free).map(SegmentId).collect();
         pools.backed_count = pools.first_never_used as usize;
         self.update_reusable(&pools);
         Ok(())
@@ -141,20 +131,13 @@ impl Segments {
         }
         let id = self.claim_segment(segment.id, SegmentState::Sealed)?;
         let (meta, identity) = (self.meta(id), self.identity(id));
-        meta.is_in_main_queue
-            .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
+        meta.is_in_main_queue.store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
         meta.used_bytes.store(segment.used_bytes, Ordering::Relaxed);
-        meta.expires_at_s
-            .store(segment.expires_at_s, Ordering::Relaxed);
-        meta.queue_position
-            .store(segment.queue_position, Ordering::Relaxed);
+        meta.expires_at_s.store(segment.expires_at_s, Ordering::Relaxed);
+        meta.queue_position.store(segment.queue_position, Ordering::Relaxed);
         identity.sequence.store(segment.sequence, Ordering::Relaxed);
-        identity
-            .generation
-            .store(segment.generation, Ordering::Relaxed);
-        identity
-            .base_time
-            .store(segment.base_time, Ordering::Relaxed);
+        identity.generation.store(segment.generation, Ordering::Relaxed);
+        identity.base_time.store(segment.base_time, Ordering::Relaxed);
         Ok(())
     }
 

@@ -59,9 +59,5 @@ impl Segments {
 }
 
 fn queue_of(meta: &SegmentMeta) -> Queue {
-    if meta.is_in_main_queue.load(Ordering::Relaxed) == 0 {
-        Queue::Small
-    } else {
-        Queue::Main
-    }
+    if meta.is_in_main_queue.load(Ordering::Relaxed) == 0 { Queue::Small } else { Queue::Main }
 }

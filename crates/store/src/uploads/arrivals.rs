@@ -51,11 +51,7 @@ impl RangeSummary {
         RangeSummary {
             held_bytes: upload.held_bytes,
             needed_bytes: upload.missing_bytes,
-            waits_since: if upload.is_waiting {
-                upload.last_progress.0
-            } else {
-                u32::MAX
-            },
+            waits_since: if upload.is_waiting { upload.last_progress.0 } else { u32::MAX },
             idlest: (upload.is_waiting, upload.last_progress.0, index),
             latest_progress: (upload.held_bytes > 0).then_some(upload.last_progress.0),
         }
@@ -178,9 +174,7 @@ impl UploadsByArrival {
             self.count_step();
             Some(RangeSummary::from_upload(upload.as_ref()?, index))
         });
-        summaries.fold(RangeSummary::EMPTY, |older, younger| {
-            older.followed_by(&younger)
-        })
+        summaries.fold(RangeSummary::EMPTY, |older, younger| older.followed_by(&younger))
     }
 
     fn node_summary(&self, node: usize) -> RangeSummary {
@@ -195,9 +189,8 @@ impl UploadsByArrival {
         }
         let mut node = self.tree.len() / 2 + index;
         let upload = self.uploads.get(index).copied().flatten();
-        let mut span = upload.map_or(RangeSummary::EMPTY, |upload| {
-            RangeSummary::from_upload(&upload, index)
-        });
+        let mut span =
+            upload.map_or(RangeSummary::EMPTY, |upload| RangeSummary::from_upload(&upload, index));
         loop {
             if let Some(node_summary) = self.tree.get_mut(node) {
                 *node_summary = span;
@@ -206,9 +199,7 @@ impl UploadsByArrival {
             if node == 0 {
                 return;
             }
-            span = self
-                .node_summary(2 * node)
-                .followed_by(&self.node_summary(2 * node + 1));
+            span = self.node_summary(2 * node).followed_by(&self.node_summary(2 * node + 1));
         }
     }
 
@@ -216,17 +207,10 @@ impl UploadsByArrival {
     fn rebuild(&mut self) {
         let pair_with_id =
             |(&id, upload): (&u64, &Option<OpenUpload>)| upload.map(|upload| (id, upload));
-        let open_uploads: Vec<(u64, OpenUpload)> = self
-            .ids
-            .iter()
-            .zip(&self.uploads)
-            .filter_map(pair_with_id)
-            .collect();
+        let open_uploads: Vec<(u64, OpenUpload)> =
+            self.ids.iter().zip(&self.uploads).filter_map(pair_with_id).collect();
         self.ids = open_uploads.iter().map(|&(id, _)| id).collect();
-        self.uploads = open_uploads
-            .iter()
-            .map(|&(_, upload)| Some(upload))
-            .collect();
+        self.uploads = open_uploads.iter().map(|&(_, upload)| Some(upload)).collect();
         self.tree = Vec::new();
         if open_uploads.len() < WALKED_UPLOADS_MAX / 2 {
             return;
@@ -239,19 +223,14 @@ impl UploadsByArrival {
             }
         }
         for node in (1..index_count).rev() {
-            let merged = self
-                .node_summary(2 * node)
-                .followed_by(&self.node_summary(2 * node + 1));
+            let merged = self.node_summary(2 * node).followed_by(&self.node_summary(2 * node + 1));
             if let Some(node_summary) = self.tree.get_mut(node) {
                 *node_summary = merged;
             }
         }
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(clippy::unused_self, reason = "steps are counted in tests only")
-    )]
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "steps are counted in tests only"))]
     fn count_step(&self) {
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);

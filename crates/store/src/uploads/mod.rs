@@ -51,11 +51,7 @@ impl Uploads {
     /// The one without progress for longest; those that wait for room come after all that do not.
     pub(crate) fn idlest(&self) -> Option<IdleUpload> {
         let (id, upload) = self.lock().idlest()?;
-        Some(IdleUpload {
-            id,
-            last_progress: upload.last_progress,
-            is_waiting: upload.is_waiting,
-        })
+        Some(IdleUpload { id, last_progress: upload.last_progress, is_waiting: upload.is_waiting })
     }
 
     /// The second in which an upload that holds anything had its last piece.
@@ -107,8 +103,7 @@ impl Uploads {
     pub(crate) fn end(&self, id: u64) {
         let mut uploads = self.lock();
         if let Some(upload) = uploads.remove(id) {
-            self.held_bytes
-                .fetch_sub(upload.held_bytes, Ordering::Relaxed);
+            self.held_bytes.fetch_sub(upload.held_bytes, Ordering::Relaxed);
         }
     }
 
@@ -149,10 +144,8 @@ mod tests {
     fn uploads_that_exceed_the_memory_together_are_completed_one_after_the_other() {
         let uploads = Uploads::default();
         let sizes = [8, 8, 3, 1, 8, 5, 8, 8, 2, 8];
-        let mut unfinished: Vec<(u64, u64)> = sizes
-            .iter()
-            .map(|&size| (uploads.begin(size, NOW), size))
-            .collect();
+        let mut unfinished: Vec<(u64, u64)> =
+            sizes.iter().map(|&size| (uploads.begin(size, NOW), size)).collect();
         let mut rounds = 0;
         while !unfinished.is_empty() {
             rounds += 1;
@@ -193,11 +186,8 @@ mod tests {
     #[test]
     fn a_younger_upload_does_not_take_what_an_older_one_waits_for() {
         let uploads = Uploads::default();
-        let (first, second, third) = (
-            uploads.begin(8, NOW),
-            uploads.begin(8, NOW),
-            uploads.begin(1, NOW),
-        );
+        let (first, second, third) =
+            (uploads.begin(8, NOW), uploads.begin(8, NOW), uploads.begin(1, NOW));
         assert!(uploads.try_grant(first, 8, 10, NOW));
         assert!(!uploads.try_grant(second, 8, 10, NOW));
         assert!(uploads.try_grant(third, 1, 10, NOW));
@@ -215,15 +205,9 @@ mod tests {
         let (first, second) = (uploads.begin(8, Seconds(1)), uploads.begin(8, Seconds(3)));
         assert_eq!(uploads.last_progress(), None);
         assert!(!uploads.try_grant(first, 8, 7, NOW));
-        assert_eq!(
-            uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
-            Some((second, false))
-        );
+        assert_eq!(uploads.idlest().map(|idle| (idle.id, idle.is_waiting)), Some((second, false)));
         assert!(!uploads.try_grant(second, 8, 7, NOW));
-        assert_eq!(
-            uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
-            Some((first, true))
-        );
+        assert_eq!(uploads.idlest().map(|idle| (idle.id, idle.is_waiting)), Some((first, true)));
         assert!(uploads.try_grant(first, 2, 16, NOW));
         uploads.record_progress(first, NOW);
         assert_eq!(uploads.last_progress(), Some(NOW));
@@ -239,16 +223,11 @@ mod tests {
         let waits_long = |upload: &OpenUpload| {
             upload.is_waiting && now.0.saturating_sub(upload.last_progress.0) >= LONG_WAIT_S
         };
-        let older_waits_long = uploads_by_arrival
-            .iter()
-            .any(|(id, upload)| *id < requester_id && waits_long(upload));
+        let older_waits_long =
+            uploads_by_arrival.iter().any(|(id, upload)| *id < requester_id && waits_long(upload));
         !older_waits_long
             && uploads_by_arrival.iter().all(|(id, upload)| {
-                let granted_bytes = if *id == requester_id {
-                    requested_bytes
-                } else {
-                    0
-                };
+                let granted_bytes = if *id == requester_id { requested_bytes } else { 0 };
                 let can_complete = upload.missing_bytes.saturating_sub(granted_bytes) <= free_bytes;
                 free_bytes += upload.held_bytes + granted_bytes;
                 can_complete
@@ -261,9 +240,7 @@ mod tests {
         let mut uploads_by_arrival: Vec<(u64, OpenUpload)> = Vec::new();
         let mut random_state = 11_u64;
         let mut random_below = |below: u64| {
-            random_state = random_state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random_state >> 33) % below
         };
         let (mut granted, mut refused) = (0, 0);
@@ -311,27 +288,17 @@ mod tests {
             let idlest = uploads_by_arrival
                 .iter()
                 .min_by_key(|(id, upload)| (upload.is_waiting, upload.last_progress, *id));
-            assert_eq!(
-                uploads.idlest().map(|idle| idle.id),
-                idlest.map(|(id, _)| *id)
-            );
-            let holders = uploads_by_arrival
-                .iter()
-                .filter(|(_, upload)| upload.held_bytes > 0);
+            assert_eq!(uploads.idlest().map(|idle| idle.id), idlest.map(|(id, _)| *id));
+            let holders = uploads_by_arrival.iter().filter(|(_, upload)| upload.held_bytes > 0);
             assert_eq!(
                 uploads.last_progress(),
                 holders.map(|(_, upload)| upload.last_progress).max()
             );
-            let held_bytes: u64 = uploads_by_arrival
-                .iter()
-                .map(|(_, upload)| upload.held_bytes)
-                .sum();
+            let held_bytes: u64 =
+                uploads_by_arrival.iter().map(|(_, upload)| upload.held_bytes).sum();
             assert_eq!(uploads.held_bytes(), held_bytes);
         }
-        assert!(
-            granted > 1_000 && refused > 1_000,
-            "{granted} given, {refused} refused"
-        );
+        assert!(granted > 1_000 && refused > 1_000, "{granted} given, {refused} refused");
     }
 
     #[test]
@@ -346,11 +313,7 @@ mod tests {
             uploads.last_progress();
         }
         let examined = uploads.lock().steps.get() - steps_before;
-        eprintln!(
-            "{} examined for each of {} uploads",
-            examined / 9_999,
-            ids.len()
-        );
+        eprintln!("{} examined for each of {} uploads", examined / 9_999, ids.len());
         // Sixteen levels: one visit on the way up for each, two if something changed.
         assert!(examined <= 9_999 * 60, "{examined} examined");
     }

@@ -4,10 +4,7 @@
 //! that the map does not have are never found. After each run the audit counts every byte and every item. The seed
 //! of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the environment repeats a choice of operations"
-)]
+#![expect(clippy::disallowed_methods, reason = "the environment repeats a choice of operations")]
 #![allow(
     clippy::needless_pass_by_value,
     clippy::single_match_else,
@@ -55,10 +52,8 @@ fn run_seed(seed: u64, shape: &RunShape) {
         let worker_index = rng.below(2) as usize;
         // The other worker must not lag: memory that it might still read cannot be reused.
         workers[1 - worker_index].go_offline();
-        let (worker, bounds) = (
-            &mut workers[worker_index],
-            (shape.key_count, shape.value_bytes_max),
-        );
+        let (worker, bounds) =
+            (&mut workers[worker_index], (shape.key_count, shape.value_bytes_max));
         operate(&mut rng, worker, &mut model, bounds);
         if rng.below(50) == 0 {
             model.now.0 += rng.below(4) as u32;
@@ -103,21 +98,14 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         let previous = listed_items.insert(item.key().to_vec(), item.unique());
         assert_eq!(previous, None, "listed twice");
     };
-    while workers[0]
-        .list(&mut listing, 100, model.now, &mut visit)
-        .is_some()
-    {}
+    while workers[0].list(&mut listing, 100, model.now, &mut visit).is_some() {}
     let now = model.now;
     let alive_count = model
         .entries
         .values()
         .filter(|entry| !matches!(entry.expiry, Expiry::At(at) if at <= now))
         .count();
-    assert_eq!(
-        listed_items.len(),
-        alive_count,
-        "the walk and the map differ"
-    );
+    assert_eq!(listed_items.len(), alive_count, "the walk and the map differ");
     let audit = workers[0].store().audit(&[&workers[0], &workers[1]]);
     assert!(audit.items >= listed_items.len());
     let counters = workers[0].store().counters();
@@ -125,14 +113,7 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         counters.item_bytes as usize, audit.live_bytes,
         "counted and audited bytes of items"
     );
-    assert_eq!(
-        counters
-            .by_slab_class
-            .iter()
-            .map(|&(items, _)| items)
-            .sum::<u64>(),
-        counters.items
-    );
+    assert_eq!(counters.by_slab_class.iter().map(|&(items, _)| items).sum::<u64>(), counters.items);
 }
 
 fn seeds(default_runs: u64) -> Vec<u64> {
@@ -166,15 +147,7 @@ fn with_room_for_everything_the_store_equals_a_map() {
 
 #[test]
 fn small_items_in_a_growing_index_equal_a_map() {
-    search(
-        &RunShape {
-            key_count: 20_000,
-            value_bytes_max: 60,
-            step_count: 40_000,
-            ..ROOMY
-        },
-        2,
-    );
+    search(&RunShape { key_count: 20_000, value_bytes_max: 60, step_count: 40_000, ..ROOMY }, 2);
 }
 
 #[test]

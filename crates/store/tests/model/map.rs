@@ -14,18 +14,12 @@ pub(crate) struct Rng {
 impl Rng {
     /// A run determined by its seed.
     pub(crate) fn from_seed(seed: u64) -> Rng {
-        Rng {
-            state: seed,
-            program: Vec::new().into_iter(),
-        }
+        Rng { state: seed, program: Vec::new().into_iter() }
     }
 
     /// A run determined by a program's bytes.
     pub(crate) fn from_program(bytes: &[u8]) -> Rng {
-        Rng {
-            state: 1,
-            program: Vec::from(bytes).into_iter(),
-        }
+        Rng { state: 1, program: Vec::from(bytes).into_iter() }
     }
 
     /// Whether the program is at its end.
@@ -46,11 +40,7 @@ impl Rng {
         let Some(first_byte) = self.program.next() else {
             return self.next() % bound;
         };
-        let second_byte = if bound > 256 {
-            self.program.next()
-        } else {
-            None
-        };
+        let second_byte = if bound > 256 { self.program.next() } else { None };
         // Beyond 65,536 the lower digits do not matter.
         let scale = bound.div_ceil(1 << 16);
         let number = match second_byte {
@@ -101,10 +91,7 @@ impl Model {
     pub(crate) fn read_unique(&mut self, worker: &Worker, key: &[u8]) {
         let found = stored_item(worker, key, self.now);
         if let (Some(entry), Some((_, _, unique, _))) = (self.live_entry(key), found) {
-            assert!(
-                entry.allows_unique(unique),
-                "a unique that was read changed"
-            );
+            assert!(entry.allows_unique(unique), "a unique that was read changed");
             (entry.unique, entry.is_unique_exposed) = (unique, true);
         }
     }
@@ -136,9 +123,7 @@ pub(crate) fn random_value(rng: &mut Rng, value_bytes_max: usize) -> Vec<u8> {
         _ => rng.below(value_bytes_max as u64),
     };
     let seed = rng.next();
-    (0..value_bytes)
-        .map(|index| (seed.wrapping_mul(index + 1) >> 32) as u8)
-        .collect()
+    (0..value_bytes).map(|index| (seed.wrapping_mul(index + 1) >> 32) as u8).collect()
 }
 
 pub(crate) fn random_expiry(rng: &mut Rng, now: Seconds) -> Expiry {

@@ -10,9 +10,7 @@ use crate::map::{Entry, Model, Rng, random_expiry, random_value, stored_item};
 /// Reads as the server does a batch of keys, also with the hint for another key.
 fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
     let hash = worker.store().hash(key);
-    let other_hash = worker
-        .store()
-        .hash(format!("key-{}", rng.below(50)).as_bytes());
+    let other_hash = worker.store().hash(format!("key-{}", rng.below(50)).as_bytes());
     let is_misled = rng.below(4) == 0;
     let hinted_hash = if is_misled { other_hash } else { hash };
     let hint = worker.prefetch_item(hinted_hash, worker.prefetch_bucket(hinted_hash));
@@ -26,10 +24,7 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
         assert_eq!((item.flags(), item.is_marked()), (0, false));
         assert_eq!(item.expiry(), Expiry::Never);
     }
-    assert!(
-        minimal_item_value.is_none() || item.is_some(),
-        "a short read found what is not there"
-    );
+    assert!(minimal_item_value.is_none() || item.is_some(), "a short read found what is not there");
 }
 
 pub(crate) fn operate(
@@ -53,10 +48,7 @@ pub(crate) fn operate(
         }
         11 => {
             let expiry = random_expiry(rng, now);
-            let options = GetOptions {
-                touch: Some(expiry),
-                ..GetOptions::default()
-            };
+            let options = GetOptions { touch: Some(expiry), ..GetOptions::default() };
             let found = worker.get_with(&key, hash, &options, now);
             let Some(old) = old else {
                 return assert!(found.is_none());
@@ -86,10 +78,7 @@ pub(crate) fn operate(
             let Some(old) = old else {
                 return assert_eq!(outcome, DeleteOutcome::NotFound);
             };
-            if options
-                .required_cas
-                .is_some_and(|required| required != old.unique)
-            {
+            if options.required_cas.is_some_and(|required| required != old.unique) {
                 return assert_eq!(outcome, DeleteOutcome::Exists);
             }
             assert_eq!(outcome, DeleteOutcome::Deleted);
@@ -103,10 +92,7 @@ pub(crate) fn operate(
                 let entry = model.entries.get_mut(&key).unwrap();
                 (entry.unique, entry.is_unique_exposed) = (unique, true);
                 let lease_of = |may_win| {
-                    let options = GetOptions {
-                        may_win,
-                        ..GetOptions::default()
-                    };
+                    let options = GetOptions { may_win, ..GetOptions::default() };
                     let (_, lease) = worker.get_with(&key, hash, &options, now).unwrap();
                     lease
                 };
@@ -140,9 +126,7 @@ pub(crate) fn operate(
 fn cas_to_require(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
     match old {
         None => Some(CasUnique(7)),
-        Some(old) => old
-            .is_unique_exposed
-            .then(|| CasUnique(old.unique.0 + rng.below(2))),
+        Some(old) => old.is_unique_exposed.then(|| CasUnique(old.unique.0 + rng.below(2))),
     }
 }
 
@@ -172,9 +156,7 @@ fn write_once(
         3 => SetMode::Prepend,
         _ => SetMode::Set,
     };
-    let required_cas = (rng.below(6) == 0)
-        .then(|| cas_to_require(rng, old.as_ref()))
-        .flatten();
+    let required_cas = (rng.below(6) == 0).then(|| cas_to_require(rng, old.as_ref())).flatten();
     let options = SetOptions {
         mode,
         flags,
@@ -198,11 +180,9 @@ fn check_write(
 ) {
     let extends = matches!(options.mode, SetMode::Append | SetMode::Prepend);
     let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
-    let has_another_unique = old.as_ref().is_some_and(|old| {
-        options
-            .required_cas
-            .is_some_and(|required| required != old.unique)
-    });
+    let has_another_unique = old
+        .as_ref()
+        .is_some_and(|old| options.required_cas.is_some_and(|required| required != old.unique));
     match outcome {
         SetOutcome::Stored(unique) => {
             assert!(!has_another_unique || options.mode == SetMode::Add);
@@ -266,25 +246,13 @@ fn change_counter(
         ..ArithOptions::default()
     };
     match worker.arith(key, worker.store().hash(key), &options, now) {
-        ArithOutcome::Number {
-            value,
-            unique,
-            expiry,
-            expiry_before,
-            created,
-        } => {
+        ArithOutcome::Number { value, unique, expiry, expiry_before, created } => {
             assert_eq!(created, old.is_none());
-            assert_eq!(
-                expiry_before,
-                old.as_ref().map_or(Expiry::Never, |old| old.expiry)
-            );
+            assert_eq!(expiry_before, old.as_ref().map_or(Expiry::Never, |old| old.expiry));
             // This exposes the unique.
             let (text, _, found_unique, _) = stored_item(worker, key, now).expect("just written");
             assert_eq!(found_unique, unique);
-            assert_eq!(
-                String::from_utf8(text.clone()).unwrap().trim_end(),
-                value.to_string()
-            );
+            assert_eq!(String::from_utf8(text.clone()).unwrap().trim_end(), value.to_string());
             if let Some(old) = &old {
                 let digits: String = old
                     .value
@@ -310,13 +278,7 @@ fn change_counter(
             record_write(
                 model,
                 key,
-                Entry {
-                    value: text,
-                    flags,
-                    expiry,
-                    unique,
-                    is_unique_exposed: true,
-                },
+                Entry { value: text, flags, expiry, unique, is_unique_exposed: true },
                 old.as_ref(),
             );
         }
@@ -345,9 +307,7 @@ fn upload_in_parts(
     };
     let hash = worker.store().hash(key);
     let now = model.now;
-    let mut reservation = worker
-        .reserve(key, hash, value.len() as u32, &options, now)
-        .unwrap();
+    let mut reservation = worker.reserve(key, hash, value.len() as u32, &options, now).unwrap();
     let mut sent_bytes = 0;
     let is_abandoned = rng.below(8) == 0;
     while !reservation.is_complete() {

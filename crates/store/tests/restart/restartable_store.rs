@@ -11,10 +11,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 
 pub(crate) const NOW: Seconds = Seconds(2);
-pub(crate) const STOP_TIME: StopTime = StopTime {
-    second: Seconds(500),
-    unix_ms: 1_800_000_000_000,
-};
+pub(crate) const STOP_TIME: StopTime =
+    StopTime { second: Seconds(500), unix_ms: 1_800_000_000_000 };
 /// The memory starts behind other bytes of the file.
 const OFFSET: u64 = 1 << 16;
 
@@ -43,10 +41,7 @@ impl RestartableStore {
     }
 
     fn mapped_file(&self) -> MappedFile<'_> {
-        MappedFile {
-            descriptor: self.file.as_fd(),
-            offset: OFFSET,
-        }
+        MappedFile { descriptor: self.file.as_fd(), offset: OFFSET }
     }
 
     pub(crate) fn make_empty(&self) -> Arc<Store> {
@@ -91,9 +86,7 @@ impl RestartableStore {
         let file_bytes = store.memory_size().file_bytes(&config)?;
         ftruncate(&self.file, OFFSET + file_bytes).unwrap();
         let memory = MappedMemory::new(&config, self.mapped_file(), file_bytes).unwrap();
-        let handover = store
-            .hand_over(STOP_TIME, &UncommittedBytes::default())
-            .unwrap();
+        let handover = store.hand_over(STOP_TIME, &UncommittedBytes::default()).unwrap();
         drop(store);
         Store::take_over(config, memory, &MemoryHandover::decode(&handover)?, |_| ())
     }
@@ -114,18 +107,12 @@ impl RestartableStore {
 
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut memory = vec![0; Store::file_bytes(&self.config).unwrap() as usize];
-        assert_eq!(
-            pread(&self.file, &mut memory, OFFSET).unwrap(),
-            memory.len()
-        );
+        assert_eq!(pread(&self.file, &mut memory, OFFSET).unwrap(), memory.len());
         memory
     }
 
     pub(crate) fn write(&self, offset: u64, source: &[u8]) {
-        assert_eq!(
-            pwrite(&self.file, source, OFFSET + offset).unwrap(),
-            source.len()
-        );
+        assert_eq!(pwrite(&self.file, source, OFFSET + offset).unwrap(), source.len());
     }
 }
 
@@ -138,11 +125,7 @@ pub(crate) fn fill(store: &Arc<Store>) {
         let hash = store.hash(key.as_bytes());
         let options = SetOptions {
             flags: number % 3 * 1000,
-            expiry: if number % 5 == 0 {
-                Expiry::At(Seconds(number * 100))
-            } else {
-                Expiry::Never
-            },
+            expiry: if number % 5 == 0 { Expiry::At(Seconds(number * 100)) } else { Expiry::Never },
             ..SetOptions::default()
         };
         let value = vec![number as u8; (number % 90) as usize];

@@ -14,11 +14,7 @@ pub struct Lru {
 impl Lru {
     /// An empty cache of `capacity` items; 0 keeps nothing.
     pub fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            queue: Queue::default(),
-            links: Links::default(),
-        }
+        Self { capacity, queue: Queue::default(), links: Links::default() }
     }
 }
 

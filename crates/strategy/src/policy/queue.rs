@@ -22,21 +22,13 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn is_queued(&self, slot: u32) -> bool {
-        self.by_slot
-            .get(slot as usize)
-            .is_some_and(|link| link.older != ABSENT)
+        self.by_slot.get(slot as usize).is_some_and(|link| link.older != ABSENT)
     }
 
     fn grow_to(&mut self, slot: u32) {
         let needed = slot as usize + 1;
         if needed > self.by_slot.len() {
-            self.by_slot.resize(
-                needed,
-                Link {
-                    newer: END,
-                    older: ABSENT,
-                },
-            );
+            self.by_slot.resize(needed, Link { newer: END, older: ABSENT });
         }
     }
 }
@@ -51,11 +43,7 @@ pub(super) struct Queue {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self {
-            newest: END,
-            oldest: END,
-            len: 0,
-        }
+        Self { newest: END, oldest: END, len: 0 }
     }
 }
 
@@ -71,10 +59,7 @@ impl Queue {
     /// Adds a slot that is in no queue at the newest end.
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
         links.grow_to(slot);
-        links.by_slot[slot as usize] = Link {
-            newer: END,
-            older: self.newest,
-        };
+        links.by_slot[slot as usize] = Link { newer: END, older: self.newest };
         match self.newest {
             END => self.oldest = slot,
             newest => links.by_slot[newest as usize].newer = slot,

@@ -61,21 +61,15 @@ impl S3Fifo {
 
     fn push_to_queue(&mut self, slot: u32, queue_index: usize, uses: u8) {
         self.queues[queue_index].push(&mut self.links, slot);
-        self.slot_states[slot as usize] = SlotState {
-            queue_index: queue_index as u8,
-            uses,
-        };
+        self.slot_states[slot as usize] = SlotState { queue_index: queue_index as u8, uses };
     }
 
     /// Makes room for one item.
     fn evict(&mut self, on_release: &mut impl FnMut(u32, Released)) {
         loop {
             let small_is_full = self.queues[SMALL].len() >= self.small_capacity;
-            let queue_index = if small_is_full || self.queues[MAIN].len() == 0 {
-                SMALL
-            } else {
-                MAIN
-            };
+            let queue_index =
+                if small_is_full || self.queues[MAIN].len() == 0 { SMALL } else { MAIN };
             let Some(slot) = self.queues[queue_index].pop(&mut self.links) else {
                 return;
             };
@@ -127,14 +121,9 @@ impl Policy for S3Fifo {
             return false;
         }
         if slot as usize >= self.slot_states.len() {
-            self.slot_states
-                .resize(slot as usize + 1, SlotState::default());
+            self.slot_states.resize(slot as usize + 1, SlotState::default());
         }
-        let queue_index = if self.is_in_queue(slot, GHOST) {
-            MAIN
-        } else {
-            SMALL
-        };
+        let queue_index = if self.is_in_queue(slot, GHOST) { MAIN } else { SMALL };
         if queue_index == MAIN {
             self.queues[GHOST].unlink(&mut self.links, slot);
         }

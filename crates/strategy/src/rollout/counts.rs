@@ -82,14 +82,7 @@ impl GroupCounts {
         for (added_ns, count) in added_ns_counts {
             *requests_by_bucket.entry(bucket_of(added_ns)).or_default() += count;
         }
-        Self {
-            sum,
-            bytes,
-            failed_requests,
-            requests_by_bucket,
-            blocks,
-            block_requests: 0,
-        }
+        Self { sum, bytes, failed_requests, requests_by_bucket, blocks, block_requests: 0 }
     }
 
     /// Adds a request.
@@ -106,19 +99,14 @@ impl GroupCounts {
         };
         self.sum.add(request);
         self.bytes += cost.bytes;
-        *self
-            .requests_by_bucket
-            .entry(bucket_of(cost.added_ns))
-            .or_default() += 1;
+        *self.requests_by_bucket.entry(bucket_of(cost.added_ns)).or_default() += 1;
         self.add_to_block(request);
     }
 
     fn add_to_block(&mut self, request: Block) {
         let block_requests = self.block_requests.max(FIRST_BLOCK_REQUESTS);
-        if let Some(last_block) = self
-            .blocks
-            .last_mut()
-            .filter(|block| block.requests < block_requests)
+        if let Some(last_block) =
+            self.blocks.last_mut().filter(|block| block.requests < block_requests)
         {
             last_block.add(request);
             return;
@@ -154,9 +142,7 @@ impl GroupCounts {
 
     /// The added time of each bucket that has any, in nanoseconds, ascending, with the number of its requests.
     pub fn added_ns_counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.requests_by_bucket
-            .iter()
-            .map(|(bucket, count)| (bucket_middle(*bucket), *count))
+        self.requests_by_bucket.iter().map(|(bucket, count)| (bucket_middle(*bucket), *count))
     }
 }
 
@@ -179,13 +165,7 @@ mod tests {
     use super::*;
 
     fn cost(calls: u32, added_ns: u64) -> RequestCost {
-        RequestCost {
-            calls,
-            keys: 2 * calls,
-            bytes: 100,
-            added_ns,
-            has_failed: false,
-        }
+        RequestCost { calls, keys: 2 * calls, bytes: 100, added_ns, has_failed: false }
     }
 
     #[test]
@@ -210,24 +190,14 @@ mod tests {
         let calls: u64 = counts.blocks().iter().map(|block| block.calls).sum();
         assert_eq!((requests, calls), (10_000, counts.sum.calls));
         let full_blocks = &counts.blocks()[..counts.blocks().len() - 1];
-        assert!(
-            full_blocks
-                .iter()
-                .all(|block| block.requests == full_blocks[0].requests)
-        );
+        assert!(full_blocks.iter().all(|block| block.requests == full_blocks[0].requests));
     }
 
     #[test]
     fn a_failed_request_is_counted_only_as_failed() {
         let mut counts = GroupCounts::default();
-        counts.add(&RequestCost {
-            has_failed: true,
-            ..cost(7, 1)
-        });
-        let expected = GroupCounts {
-            failed_requests: 1,
-            ..GroupCounts::default()
-        };
+        counts.add(&RequestCost { has_failed: true, ..cost(7, 1) });
+        let expected = GroupCounts { failed_requests: 1, ..GroupCounts::default() };
         assert_eq!(counts, expected);
     }
 

@@ -51,12 +51,7 @@ pub enum Regression {
 impl fmt::Display for Regression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AboveForecast {
-                metric,
-                measured,
-                bound,
-                requests,
-            } => write!(
+            Self::AboveForecast { metric, measured, bound, requests } => write!(
                 f,
                 "{} is {measured:.3}, and the forecast's interval for {requests} requests ends at {bound:.3}",
                 metric.name()
@@ -84,16 +79,10 @@ pub fn find_regression(
 /// The upper end of a forecast's interval for this many requests, tolerance included.
 pub fn forecast_bound(forecast: &Forecast, metric: Metric, requests: u64) -> f64 {
     let sampling_factor = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
-    let (relative_tolerance, tolerance_min) = if metric.is_time() {
-        TIME_TOLERANCE
-    } else {
-        COUNT_TOLERANCE
-    };
+    let (relative_tolerance, tolerance_min) =
+        if metric.is_time() { TIME_TOLERANCE } else { COUNT_TOLERANCE };
     let margin = (forecast.high - forecast.value) * sampling_factor.sqrt();
-    forecast.value
-        + margin
-            .max(forecast.value * relative_tolerance)
-            .max(tolerance_min)
+    forecast.value + margin.max(forecast.value * relative_tolerance).max(tolerance_min)
 }
 
 fn check_forecast(
@@ -111,10 +100,7 @@ fn check_forecast(
     if requests < requests_min {
         return None;
     }
-    let (measured, bound) = (
-        metric.value(strategy)?,
-        forecast_bound(forecast, metric, requests),
-    );
+    let (measured, bound) = (metric.value(strategy)?, forecast_bound(forecast, metric, requests));
     let control_is_slower = metric.is_time() && is_below_zero(metric.difference(strategy, control));
     (measured > bound && !control_is_slower).then_some(Regression::AboveForecast {
         metric,
@@ -191,11 +177,7 @@ fn choose_action(forecasts: &[Forecast], measurements: &RolloutMeasurements) -> 
     if let Some(regression) = find_regression(forecasts, strategy, control) {
         return (Action::RollBack, regression.to_string());
     }
-    let RolloutMeasurements {
-        processes,
-        disabled_processes,
-        ..
-    } = *measurements;
+    let RolloutMeasurements { processes, disabled_processes, .. } = *measurements;
     if disabled_processes as f64 > processes as f64 * DISABLED_FRACTION_MAX {
         let reason = format!(
             "the strategy disabled itself in {disabled_processes} of {processes} processes"
@@ -214,15 +196,8 @@ fn choose_action(forecasts: &[Forecast], measurements: &RolloutMeasurements) -> 
         "the forecast held"
     };
     if control.sum.requests == 0 {
-        let action = if forecasts.is_empty() {
-            Action::Wait
-        } else {
-            Action::Continue
-        };
-        return (
-            action,
-            format!("{forecast_result}; there is no control group"),
-        );
+        let action = if forecasts.is_empty() { Action::Wait } else { Action::Continue };
+        return (action, format!("{forecast_result}; there is no control group"));
     }
     let (action, time_comparison) = compare_times(strategy, control);
     let reason = match action {
@@ -237,12 +212,8 @@ fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, Stri
     let time_metrics = METRICS.into_iter().filter(|metric| metric.is_time());
     let with_difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
     let differences: Vec<(Metric, Estimate)> = time_metrics.filter_map(with_difference).collect();
-    let longer_wait = differences
-        .iter()
-        .find(|(_, difference)| difference.low > 0.0);
-    let shorter_wait = differences
-        .iter()
-        .find(|(_, difference)| difference.high < 0.0);
+    let longer_wait = differences.iter().find(|(_, difference)| difference.low > 0.0);
+    let shorter_wait = differences.iter().find(|(_, difference)| difference.high < 0.0);
     match (longer_wait, shorter_wait) {
         (Some((metric, difference)), _) => {
             let name = metric.name();
@@ -278,12 +249,7 @@ mod tests {
 
     fn forecasts_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
         let group = traffic.draw_group(100_000, random);
-        let metrics = [
-            Metric::Calls,
-            Metric::Keys,
-            Metric::AddedP50,
-            Metric::AddedP95,
-        ];
+        let metrics = [Metric::Calls, Metric::Keys, Metric::AddedP50, Metric::AddedP95];
         let forecast_for = |metric: Metric| {
             let value = metric.value(&group).unwrap();
             Forecast {
@@ -297,32 +263,20 @@ mod tests {
     }
 
     fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
-        RolloutMeasurements {
-            processes: 1,
-            disabled_processes: 0,
-            strategy,
-            control,
-        }
+        RolloutMeasurements { processes: 1, disabled_processes: 0, strategy, control }
     }
 
     #[test]
     fn the_bound_widens_with_the_root_of_fewer_requests_and_has_a_tolerance() {
-        let forecast_of_metric = Forecast {
-            figure: "calls".into(),
-            value: 4.0,
-            low: 3.0,
-            high: 5.0,
-        };
+        let forecast_of_metric =
+            Forecast { figure: "calls".into(), value: 4.0, low: 3.0, high: 5.0 };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
             assert!(
                 (forecast_bound(&forecast_of_metric, Metric::Calls, requests) - expected).abs()
                     < 1e-9
             );
         }
-        let forecast_without_margin = Forecast {
-            high: 4.0,
-            ..forecast_of_metric.clone()
-        };
+        let forecast_without_margin = Forecast { high: 4.0, ..forecast_of_metric.clone() };
         assert!((forecast_bound(&forecast_without_margin, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
         assert!(
             (forecast_bound(&forecast_without_margin, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9
@@ -333,34 +287,19 @@ mod tests {
     fn more_calls_than_forecast_are_a_regression_and_fewer_are_not() {
         let mut random = Random(3);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
-        let control = Traffic::typical()
-            .with_calls(3.0)
-            .draw_group(1800, &mut random);
+        let control = Traffic::typical().with_calls(3.0).draw_group(1800, &mut random);
         let regression_of =
             |strategy: &GroupCounts| find_regression(&forecasts, strategy, &control);
-        let more_calls = Traffic::typical()
-            .with_calls(2.0)
-            .draw_group(200, &mut random);
+        let more_calls = Traffic::typical().with_calls(2.0).draw_group(200, &mut random);
         let regression = regression_of(&more_calls).unwrap();
         assert!(matches!(
             regression,
-            Regression::AboveForecast {
-                metric: Metric::Calls,
-                requests: 200,
-                ..
-            }
+            Regression::AboveForecast { metric: Metric::Calls, requests: 200, .. }
         ));
-        assert!(
-            regression.to_string().starts_with("calls is "),
-            "{regression}"
-        );
-        let fewer_calls = Traffic::typical()
-            .with_calls(0.3)
-            .draw_group(200, &mut random);
+        assert!(regression.to_string().starts_with("calls is "), "{regression}");
+        let fewer_calls = Traffic::typical().with_calls(0.3).draw_group(200, &mut random);
         assert_eq!(regression_of(&fewer_calls), None);
-        let too_few = Traffic::typical()
-            .with_calls(9.0)
-            .draw_group(19, &mut random);
+        let too_few = Traffic::typical().with_calls(9.0).draw_group(19, &mut random);
         assert_eq!(regression_of(&too_few), None);
     }
 
@@ -374,10 +313,7 @@ mod tests {
         assert_eq!(find_regression(&forecasts, &strategy, &control), None);
         assert!(matches!(
             find_regression(&forecasts, &strategy, &GroupCounts::default()),
-            Some(Regression::AboveForecast {
-                metric: Metric::AddedP50,
-                ..
-            })
+            Some(Regression::AboveForecast { metric: Metric::AddedP50, .. })
         ));
     }
 
@@ -385,16 +321,10 @@ mod tests {
     fn a_strategy_without_forecast_that_is_slower_than_the_control_group_is_a_regression() {
         let mut random = Random(6);
         let control = Traffic::typical().draw_group(1000, &mut random);
-        let slow = Traffic::typical()
-            .with_time(2.0)
-            .draw_group(1000, &mut random);
+        let slow = Traffic::typical().with_time(2.0).draw_group(1000, &mut random);
         let regression = find_regression(&[], &slow, &control).unwrap();
         assert!(matches!(regression, Regression::SlowerThanControl { .. }));
-        assert!(
-            regression
-                .to_string()
-                .contains("longer than the control group's")
-        );
+        assert!(regression.to_string().contains("longer than the control group's"));
         let equal_groups = Traffic::typical().draw_group(1000, &mut random);
         assert_eq!(find_regression(&[], &equal_groups, &control), None);
     }
@@ -404,29 +334,15 @@ mod tests {
         let mut random = Random(7);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().draw_group(3000, &mut random);
-        let control = Traffic::typical()
-            .with_calls(3.0)
-            .draw_group(3000, &mut random);
+        let control = Traffic::typical().with_calls(3.0).draw_group(3000, &mut random);
         let measurements = measurements_of(strategy.clone(), control.clone());
-        assert_eq!(
-            recommend(&forecasts, &measurements).action,
-            Action::Continue
-        );
+        assert_eq!(recommend(&forecasts, &measurements).action, Action::Continue);
         let reason = recommend(&forecasts, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
-        let with_disabled_process = RolloutMeasurements {
-            disabled_processes: 1,
-            ..measurements
-        };
-        assert_eq!(
-            recommend(&forecasts, &with_disabled_process).action,
-            Action::RollBack
-        );
+        let with_disabled_process = RolloutMeasurements { disabled_processes: 1, ..measurements };
+        assert_eq!(recommend(&forecasts, &with_disabled_process).action, Action::RollBack);
         let without_control = measurements_of(strategy, GroupCounts::default());
-        assert_eq!(
-            recommend(&forecasts, &without_control).action,
-            Action::Continue
-        );
+        assert_eq!(recommend(&forecasts, &without_control).action, Action::Continue);
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
 
@@ -442,13 +358,8 @@ mod tests {
         let equal_groups =
             measurements_of(draw_group(5000, &mut random), draw_group(5000, &mut random));
         assert_eq!(recommend(&forecasts, &equal_groups).action, Action::Wait);
-        let more_calls = Traffic::typical()
-            .with_calls(1.5)
-            .draw_group(3000, &mut random);
+        let more_calls = Traffic::typical().with_calls(1.5).draw_group(3000, &mut random);
         let measurements = measurements_of(more_calls, draw_group(3000, &mut random));
-        assert_eq!(
-            recommend(&forecasts, &measurements).action,
-            Action::RollBack
-        );
+        assert_eq!(recommend(&forecasts, &measurements).action, Action::RollBack);
     }
 }

@@ -36,20 +36,11 @@ pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> St
 }
 
 fn group_json(group: &GroupCounts) -> String {
-    let Block {
-        requests,
-        calls,
-        keys,
-        added_ns,
-    } = group.sum;
-    let added_ns_counts = group
-        .added_ns_counts()
-        .map(|(bucket_ns, count)| format!("[{bucket_ns},{count}]"));
+    let Block { requests, calls, keys, added_ns } = group.sum;
+    let added_ns_counts =
+        group.added_ns_counts().map(|(bucket_ns, count)| format!("[{bucket_ns},{count}]"));
     let blocks = group.blocks().iter().map(|block| {
-        format!(
-            "[{},{},{},{}]",
-            block.requests, block.calls, block.keys, block.added_ns
-        )
+        format!("[{},{},{},{}]", block.requests, block.calls, block.keys, block.added_ns)
     });
     format!(
         "{{\"requests\":{requests},\"failed_requests\":{},\"calls\":{calls},\"keys\":{keys},\"bytes\":{},\
@@ -87,22 +78,12 @@ mod tests {
 
     #[test]
     fn the_document_has_both_groups_and_the_forecast() {
-        let forecasts = vec![Forecast {
-            figure: "calls\"\\\u{1}".into(),
-            value: 2.5,
-            low: 2.0,
-            high: 3.0,
-        }];
+        let forecasts =
+            vec![Forecast { figure: "calls\"\\\u{1}".into(), value: 2.5, low: 2.0, high: 3.0 }];
         let mut process_rollout =
             ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
         let group = process_rollout.begin_request();
-        let cost = RequestCost {
-            calls: 2,
-            keys: 3,
-            bytes: 10,
-            added_ns: 100,
-            has_failed: false,
-        };
+        let cost = RequestCost { calls: 2, keys: 3, bytes: 10, added_ns: 100, has_failed: false };
         process_rollout.end_request(group, &cost, true);
         let text = rollout_json(&"lru:3+children".parse().unwrap(), &process_rollout);
         let expected = concat!(

@@ -28,13 +28,8 @@ pub enum Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 5] = [
-    Metric::Calls,
-    Metric::Keys,
-    Metric::AddedMean,
-    Metric::AddedP50,
-    Metric::AddedP95,
-];
+pub const METRICS: [Metric; 5] =
+    [Metric::Calls, Metric::Keys, Metric::AddedMean, Metric::AddedP50, Metric::AddedP95];
 
 /// A metric and the interval in which the true one lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,11 +93,7 @@ impl Metric {
             (of_strategy.value - of_strategy.low).hypot(of_control.high - of_control.value);
         let margin_above =
             (of_strategy.high - of_strategy.value).hypot(of_control.value - of_control.low);
-        Some(Estimate {
-            value,
-            low: value - margin_below,
-            high: value + margin_above,
-        })
+        Some(Estimate { value, low: value - margin_below, high: value + margin_above })
     }
 
     fn mean(self, block: &Block) -> f64 {
@@ -118,11 +109,7 @@ impl Metric {
         let value = self.value(group)?;
         let deviation = (self.variance(group)? / group.sum.requests as f64).sqrt();
         let margin = deviation * student_quantile(group.blocks().len() - 1);
-        Some(Estimate {
-            value,
-            low: (value - margin).max(0.0),
-            high: value + margin,
-        })
+        Some(Estimate { value, low: (value - margin).max(0.0), high: value + margin })
     }
 
     /// The variance of one request, as the means of blocks vary: above that of the requests themselves if neighbours
@@ -133,9 +120,8 @@ impl Metric {
             return None;
         }
         let mean = self.mean(&group.sum);
-        let squares = blocks
-            .iter()
-            .map(|block| (self.mean(block) - mean).powi(2) * block.requests as f64);
+        let squares =
+            blocks.iter().map(|block| (self.mean(block) - mean).powi(2) * block.requests as f64);
         Some(squares.sum::<f64>() / (blocks.len() - 1) as f64)
     }
 }
@@ -162,21 +148,13 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
     let requests = group.sum.requests as f64;
     let variance_ratio =
         (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
-    let variance_inflation = if variance_ratio.is_finite() {
-        variance_ratio
-    } else {
-        1.0
-    };
+    let variance_inflation = if variance_ratio.is_finite() { variance_ratio } else { 1.0 };
     let margin =
         NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
     let (low_quantile, high_quantile) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),
-        low: if low_quantile > 0.0 {
-            added_ms_at(group, low_quantile)
-        } else {
-            0.0
-        },
+        low: if low_quantile > 0.0 { added_ms_at(group, low_quantile) } else { 0.0 },
         high: if high_quantile * requests <= requests - 1.0 {
             added_ms_at(group, high_quantile)
         } else {
@@ -263,9 +241,7 @@ mod tests {
             Traffic::typical().draw_group(2000, &mut random),
             Traffic::typical().draw_group(2000, &mut random),
         );
-        let more_calls = Traffic::typical()
-            .with_calls(2.0)
-            .draw_group(2000, &mut random);
+        let more_calls = Traffic::typical().with_calls(2.0).draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");

@@ -151,11 +151,7 @@ impl ProcessRollout {
         if is_complete {
             self.window = Window {
                 is_after_first: true,
-                missed_windows: if regression.is_some() {
-                    missed_windows
-                } else {
-                    0
-                },
+                missed_windows: if regression.is_some() { missed_windows } else { 0 },
                 ..Window::default()
             };
         }
@@ -210,44 +206,29 @@ mod tests {
     const RUNS: u64 = 100;
 
     fn forecast_of(figure: &str, value: f64, margin: f64) -> Forecast {
-        Forecast {
-            figure: figure.to_owned(),
-            value,
-            low: value - margin,
-            high: value + margin,
-        }
+        Forecast { figure: figure.to_owned(), value, low: value - margin, high: value + margin }
     }
 
     /// A forecast of the usual traffic as the simulator makes it: 3.5 standard deviations of 2,000 requests.
     fn forecasts() -> Vec<Forecast> {
         let mut random = Random(99);
         let group = Traffic::typical().draw_group(200_000, &mut random);
-        let samples: Vec<_> = (0..200)
-            .map(|_| Traffic::typical().draw_group(2000, &mut random))
-            .collect();
+        let samples: Vec<_> =
+            (0..200).map(|_| Traffic::typical().draw_group(2000, &mut random)).collect();
         let forecast_of_metric = |metric: Metric| {
             let value = metric.value(&group).unwrap();
-            let errors = samples
-                .iter()
-                .map(|sample| (metric.value(sample).unwrap() - value).powi(2));
+            let errors =
+                samples.iter().map(|sample| (metric.value(sample).unwrap() - value).powi(2));
             let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
             forecast_of(metric.name(), value, 3.5 * deviation)
         };
-        [
-            Metric::Calls,
-            Metric::Keys,
-            Metric::AddedP50,
-            Metric::AddedP95,
-        ]
-        .map(forecast_of_metric)
-        .to_vec()
+        [Metric::Calls, Metric::Keys, Metric::AddedP50, Metric::AddedP95]
+            .map(forecast_of_metric)
+            .to_vec()
     }
 
     fn new_process_rollout(fraction: f64) -> ProcessRollout {
-        let share = RolloutShare {
-            fraction,
-            by: ShareBy::Request,
-        };
+        let share = RolloutShare { fraction, by: ShareBy::Request };
         ProcessRollout::new(forecasts(), Some(share), 1)
     }
 
@@ -273,13 +254,8 @@ mod tests {
         let initial_rollout = new_process_rollout(fraction);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
-            disabled_after(
-                &mut initial_rollout.clone(),
-                2000,
-                (strategy, control),
-                random,
-            )
-            .is_some()
+            disabled_after(&mut initial_rollout.clone(), 2000, (strategy, control), random)
+                .is_some()
         };
         (0..RUNS).filter(is_disabled).count()
     }
@@ -309,18 +285,10 @@ mod tests {
         let mut process_rollout = new_process_rollout(0.2);
         let (control, random) = (Traffic::typical().with_calls(3.0), &mut Random(21));
         let typical_traffic = (Traffic::typical(), control);
-        assert_eq!(
-            disabled_after(&mut process_rollout, 200_000, typical_traffic, random),
-            None
-        );
+        assert_eq!(disabled_after(&mut process_rollout, 200_000, typical_traffic, random), None);
         let traffic_with_more_calls = (Traffic::typical().with_calls(1.8), control);
-        let requests_until_disabled = disabled_after(
-            &mut process_rollout,
-            20_000,
-            traffic_with_more_calls,
-            random,
-        )
-        .unwrap();
+        let requests_until_disabled =
+            disabled_after(&mut process_rollout, 20_000, traffic_with_more_calls, random).unwrap();
         assert_eq!(requests_until_disabled, 6000, "three windows");
     }
 
@@ -330,22 +298,12 @@ mod tests {
         let costly_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
-            disabled_after(
-                &mut process_rollout,
-                2000,
-                (costly_traffic, costly_traffic),
-                random
-            ),
+            disabled_after(&mut process_rollout, 2000, (costly_traffic, costly_traffic), random),
             Some(500)
         );
         assert!(process_rollout.disable_reason().is_some() && process_rollout.is_control_process());
         assert_eq!(
-            disabled_after(
-                &mut process_rollout,
-                5000,
-                (costly_traffic, costly_traffic),
-                random
-            ),
+            disabled_after(&mut process_rollout, 5000, (costly_traffic, costly_traffic), random),
             None
         );
         assert_eq!(process_rollout.groups().strategy.sum.requests, 500);
@@ -358,12 +316,7 @@ mod tests {
         let costly_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
-            disabled_after(
-                &mut process_rollout,
-                10_000,
-                (costly_traffic, costly_traffic),
-                random
-            ),
+            disabled_after(&mut process_rollout, 10_000, (costly_traffic, costly_traffic), random),
             None
         );
         assert_eq!(process_rollout.groups().strategy.sum.requests, 10_000);
@@ -416,10 +369,8 @@ mod tests {
     #[test]
     fn a_small_share_decides_when_it_has_enough_requests() {
         let mut process_rollout = new_process_rollout(0.01);
-        let costly_traffic = (
-            Traffic::typical().with_calls(3.0),
-            Traffic::typical().with_calls(3.0),
-        );
+        let costly_traffic =
+            (Traffic::typical().with_calls(3.0), Traffic::typical().with_calls(3.0));
         let requests_until_disabled =
             disabled_after(&mut process_rollout, 20_000, costly_traffic, &mut Random(3)).unwrap();
         assert!(requests_until_disabled <= 5000, "{requests_until_disabled}");

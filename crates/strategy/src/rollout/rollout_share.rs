@@ -45,10 +45,7 @@ pub enum ShareError {
 impl Default for RolloutShare {
     /// Everything runs the strategy.
     fn default() -> Self {
-        Self {
-            fraction: 1.0,
-            by: ShareBy::Request,
-        }
+        Self { fraction: 1.0, by: ShareBy::Request }
     }
 }
 
@@ -68,11 +65,7 @@ impl RolloutShare {
             ShareBy::Request => request_number,
             ShareBy::Process => process_seed,
         };
-        if hash_is_within(number_to_hash, self.fraction) {
-            Group::Strategy
-        } else {
-            Group::Control
-        }
+        if hash_is_within(number_to_hash, self.fraction) { Group::Strategy } else { Group::Control }
     }
 
     /// The group of reads outside requests; `None`: they are in no group and do not run the strategy, as where only some
@@ -124,10 +117,7 @@ mod tests {
     #[test]
     fn a_share_by_request_is_even_over_the_numbers_and_the_same_in_every_process() {
         for fraction in [0.0, 0.1, 0.5, 1.0] {
-            let by_request = RolloutShare {
-                fraction,
-                by: ShareBy::Request,
-            };
+            let by_request = RolloutShare { fraction, by: ShareBy::Request };
             for start in [0, 1_000_000] {
                 let group = |number| by_request.group_of(number, 7);
                 let chosen =
@@ -144,14 +134,10 @@ mod tests {
 
     #[test]
     fn a_share_by_process_puts_all_requests_of_a_process_into_one_group() {
-        let share = RolloutShare {
-            fraction: 0.25,
-            by: ShareBy::Process,
-        };
+        let share = RolloutShare { fraction: 0.25, by: ShareBy::Process };
         let group = |process_seed| share.group_of(0, process_seed);
-        let chosen = (0..10_000)
-            .filter(|&process_seed| group(process_seed) == Group::Strategy)
-            .count();
+        let chosen =
+            (0..10_000).filter(|&process_seed| group(process_seed) == Group::Strategy).count();
         assert!((2300..2700).contains(&chosen), "{chosen}");
         assert!((0..1000).all(|number| share.group_of(number, 3) == group(3)));
         assert_eq!(share.group_outside_requests(3), Some(group(3)));
@@ -159,24 +145,15 @@ mod tests {
 
     #[test]
     fn reads_outside_requests_run_the_strategy_only_where_all_requests_do() {
-        assert_eq!(
-            RolloutShare::default().group_outside_requests(1),
-            Some(Group::Strategy)
-        );
-        let half = RolloutShare {
-            fraction: 0.5,
-            by: ShareBy::Request,
-        };
+        assert_eq!(RolloutShare::default().group_outside_requests(1), Some(Group::Strategy));
+        let half = RolloutShare { fraction: 0.5, by: ShareBy::Request };
         assert_eq!(half.group_outside_requests(1), None);
     }
 
     #[test]
     fn a_wrong_share_or_division_is_refused_with_what_is_possible() {
         for fraction in [-0.1, 1.5, f64::NAN] {
-            let share = RolloutShare {
-                fraction,
-                ..RolloutShare::default()
-            };
+            let share = RolloutShare { fraction, ..RolloutShare::default() };
             assert!(share.check().is_err());
         }
         let message = "host".parse::<ShareBy>().unwrap_err().to_string();

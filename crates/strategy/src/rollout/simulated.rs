@@ -30,26 +30,15 @@ pub(super) struct Traffic {
 impl Traffic {
     /// About three calls of about a millisecond.
     pub(super) fn typical() -> Self {
-        Self {
-            calls_factor: 1.0,
-            time_factor: 1.0,
-            period_factor: 1.0,
-            requests_left_in_period: 0,
-        }
+        Self { calls_factor: 1.0, time_factor: 1.0, period_factor: 1.0, requests_left_in_period: 0 }
     }
 
     pub(super) fn with_calls(self, calls_factor: f64) -> Self {
-        Self {
-            calls_factor,
-            ..self
-        }
+        Self { calls_factor, ..self }
     }
 
     pub(super) fn with_time(self, time_factor: f64) -> Self {
-        Self {
-            time_factor,
-            ..self
-        }
+        Self { time_factor, ..self }
     }
 
     pub(super) fn draw_request(&mut self, random: &mut Random) -> RequestCost {

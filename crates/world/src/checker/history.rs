@@ -81,11 +81,7 @@ impl RecordedRequest {
     /// The offset behind the bytes that must be executed before its first reply may come: its first byte if it is
     /// executed step by step.
     pub(crate) fn first_step_offset(&self) -> u64 {
-        if self.is_multi_step {
-            self.begin_offset + 1
-        } else {
-            self.end_offset
-        }
+        if self.is_multi_step { self.begin_offset + 1 } else { self.end_offset }
     }
 }
 
@@ -117,10 +113,7 @@ impl History {
         let id = self.requests.len();
         for (effect_index, (key, effect)) in request.effects.iter().enumerate() {
             if *effect != Effect::Read {
-                self.changes_by_key
-                    .entry(*key)
-                    .or_default()
-                    .push((id, effect_index));
+                self.changes_by_key.entry(*key).or_default().push((id, effect_index));
             }
         }
         if is_flush {
@@ -165,17 +158,15 @@ impl History {
             ExecutionState::At(execution_index, _) if is_single_step => {
                 Some((execution_index, execution_index))
             }
-            ExecutionState::At(execution_index, _) => Some((
-                first_byte_index().unwrap_or(execution_index),
-                execution_index,
-            )),
+            ExecutionState::At(execution_index, _) => {
+                Some((first_byte_index().unwrap_or(execution_index), execution_index))
+            }
             ExecutionState::NotYet if is_single_step => {
                 Some((network.execution_index(), ExecutionIndex::MAX))
             }
-            ExecutionState::NotYet => Some((
-                first_byte_index().unwrap_or(network.execution_index()),
-                ExecutionIndex::MAX,
-            )),
+            ExecutionState::NotYet => {
+                Some((first_byte_index().unwrap_or(network.execution_index()), ExecutionIndex::MAX))
+            }
             ExecutionState::Never if is_single_step => None,
             // The first steps may have been executed.
             ExecutionState::Never => {
@@ -201,10 +192,8 @@ impl History {
         network: &Network,
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
-        let (effect, known_outcome) = (
-            request.effect(effect_index),
-            request.known_outcomes[effect_index],
-        );
+        let (effect, known_outcome) =
+            (request.effect(effect_index), request.known_outcomes[effect_index]);
         if !certainly_overwrites(effect, known_outcome) {
             return None;
         }
@@ -232,8 +221,7 @@ impl History {
         });
         let server = self.server_of(key);
         changes.any(|(id, effect_index)| {
-            self.overwrite_range(*id, *effect_index, network)
-                .is_some_and(is_between)
+            self.overwrite_range(*id, *effect_index, network).is_some_and(is_between)
         }) || self.flushes.iter().any(|id| {
             Some(self.requests[*id].server) == server
                 && self.execution_range(*id, network).is_some_and(is_between)
@@ -289,11 +277,10 @@ impl History {
         read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
-        self.execution_range(id, network)
-            .is_some_and(|(first, last)| {
-                let (read_first, read_last) = read_range;
-                first <= read_last && !self.is_overwritten(key, (last, read_first), source, network)
-            })
+        self.execution_range(id, network).is_some_and(|(first, last)| {
+            let (read_first, read_last) = read_range;
+            first <= read_last && !self.is_overwritten(key, (last, read_first), source, network)
+        })
     }
 
     /// Whether a value from `source` was certainly gone or replaced between a read and a later moment.
@@ -314,8 +301,7 @@ impl History {
         read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
-        self.stores_of(key)
-            .any(|store| self.may_find_store(key, store, read_range, network))
+        self.stores_of(key).any(|store| self.may_find_store(key, store, read_range, network))
     }
 
     /// What is known of a key, for a message.
@@ -323,24 +309,13 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let change_texts = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (effect, known_outcome) = (
-                request.effect(*effect_index),
-                request.known_outcomes[*effect_index],
-            );
-            format!(
-                "{effect:?} {known_outcome:?} {:?}",
-                self.execution_range(*id, network)
-            )
+            let (effect, known_outcome) =
+                (request.effect(*effect_index), request.known_outcomes[*effect_index]);
+            format!("{effect:?} {known_outcome:?} {:?}", self.execution_range(*id, network))
         });
-        let removals = self
-            .removals
-            .iter()
-            .filter(|(removed_key, _)| *removed_key == key);
+        let removals = self.removals.iter().filter(|(removed_key, _)| *removed_key == key);
         let removal_texts = removals.map(|(_, range)| format!("removed {range:?}"));
-        change_texts
-            .chain(removal_texts)
-            .collect::<Vec<_>>()
-            .join(", ")
+        change_texts.chain(removal_texts).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether an addition may be in a counter that was read within `read_range`.
@@ -359,8 +334,7 @@ impl History {
                 && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
-            self.execution_range(*id, network)
-                .is_some_and(|(first, _)| first <= read_last)
+            self.execution_range(*id, network).is_some_and(|(first, _)| first <= read_last)
         })
     }
 
@@ -376,10 +350,9 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let required_additions = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) = (
-                request.effect(*effect_index),
-                request.known_outcomes[*effect_index],
-            ) else {
+            let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) =
+                (request.effect(*effect_index), request.known_outcomes[*effect_index])
+            else {
                 return None;
             };
             let (_, last) = self.execution_range(*id, network)?;

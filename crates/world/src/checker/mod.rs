@@ -132,15 +132,9 @@ impl Checker {
 
     /// A client is created or forked; returns the number of its incarnation.
     pub(crate) fn begin_incarnation(&mut self) -> usize {
-        let uncertain_by_server = self
-            .value_bytes_limits
-            .iter()
-            .map(|_| UncertainKeys::default())
-            .collect();
-        self.incarnations.push(ClientIncarnation {
-            uncertain_by_server,
-            quiet_writes: Vec::new(),
-        });
+        let uncertain_by_server =
+            self.value_bytes_limits.iter().map(|_| UncertainKeys::default()).collect();
+        self.incarnations.push(ClientIncarnation { uncertain_by_server, quiet_writes: Vec::new() });
         self.incarnations.len() - 1
     }
 
@@ -311,10 +305,7 @@ impl Checker {
                 "an addition was made twice, or is not in it".to_owned(),
             ));
         } else if !history.may_find(key, source, read_range, network) {
-            broken = Some((
-                Invariant::ReadsAreFresh,
-                "it was replaced before".to_owned(),
-            ));
+            broken = Some((Invariant::ReadsAreFresh, "it was replaced before".to_owned()));
         }
         for addition in 0..crate::plan::ADDITIONS_MAX {
             if counter.contains_addition(addition)
@@ -328,14 +319,11 @@ impl Checker {
         }
         let required_additions =
             history.must_have_added(key, counter.creation, read_range, network);
-        if let Some(addition) = required_additions
-            .into_iter()
-            .find(|addition| !counter.contains_addition(*addition))
+        if let Some(addition) =
+            required_additions.into_iter().find(|addition| !counter.contains_addition(*addition))
         {
-            broken = Some((
-                Invariant::AdditionsCountOnce,
-                format!("addition {addition} is not in it"),
-            ));
+            broken =
+                Some((Invariant::AdditionsCountOnce, format!("addition {addition} is not in it")));
         }
         if let Some((invariant, reason)) = broken {
             self.report_broken(
@@ -370,10 +358,8 @@ impl Checker {
         network: &Network,
     ) {
         let server = self.history.request(id).server;
-        let ranges = (
-            self.check_executed(id, network),
-            self.history.execution_range(read_request, network),
-        );
+        let ranges =
+            (self.check_executed(id, network), self.history.execution_range(read_request, network));
         let (Some(write_range), Some(read_range)) = ranges else {
             return;
         };
@@ -385,10 +371,7 @@ impl Checker {
         if network.has_misbehaved(server) || has_restarted {
             return;
         }
-        if self
-            .history
-            .has_changed(key, source, (read_last, write_first), network)
-        {
+        if self.history.has_changed(key, source, (read_last, write_first), network) {
             let text = format!(
                 "key {key}: {source:?}, read in {read_range:?}, had changed by {write_range:?}"
             );
@@ -443,10 +426,8 @@ impl Checker {
             &mut self.incarnations[request.incarnation].uncertain_by_server[request.server];
         for (key, effect) in &request.effects {
             // The client does not remove a counter whose addition is uncertain: it is right either way.
-            let is_removed = matches!(
-                effect,
-                Effect::Store(..) | Effect::Create(_) | Effect::Delete
-            );
+            let is_removed =
+                matches!(effect, Effect::Store(..) | Effect::Create(_) | Effect::Delete);
             if is_removed && !network.has_misbehaved(request.server) {
                 uncertain_keys.add(*key, network.execution_index());
             }
@@ -456,28 +437,21 @@ impl Checker {
     /// The failure of a quiet write was reported to its caller.
     pub(crate) fn forget_quiet_write(&mut self, id: RequestId) {
         let incarnation = self.history.request(id).incarnation;
-        self.incarnations[incarnation]
-            .quiet_writes
-            .retain(|quiet_write| *quiet_write != id);
+        self.incarnations[incarnation].quiet_writes.retain(|quiet_write| *quiet_write != id);
     }
 
     /// Whether a request was executed.
     pub(crate) fn is_executed(&self, id: RequestId, network: &Network) -> bool {
         let request = self.history.request(id);
-        matches!(
-            network.execution_state(request.link, request.end_offset),
-            ExecutionState::At(..)
-        )
+        matches!(network.execution_state(request.link, request.end_offset), ExecutionState::At(..))
     }
 
     /// Whether a request stores a value that its server certainly refuses.
     fn is_too_large(&self, request: &RecordedRequest) -> bool {
         request.effects.iter().any(|(_, effect)| match effect {
             Effect::Store(write_id, _) => {
-                let value_bytes = self
-                    .writes_by_id
-                    .get(write_id)
-                    .map_or(0, |(_, value_bytes, _)| *value_bytes);
+                let value_bytes =
+                    self.writes_by_id.get(write_id).map_or(0, |(_, value_bytes, _)| *value_bytes);
                 value_bytes > self.value_bytes_limits[request.server]
             }
             _ => false,
@@ -492,10 +466,7 @@ impl Checker {
             network.execution_state(request.link, request.end_offset) == ExecutionState::Never
                 || self.is_too_large(request) && !network.has_misbehaved(request.server)
         };
-        (
-            quiet_writes.iter().filter(is_lost).count() as u64,
-            quiet_writes.len() as u64,
-        )
+        (quiet_writes.iter().filter(is_lost).count() as u64, quiet_writes.len() as u64)
     }
 
     /// What can be checked only at the end.

@@ -41,9 +41,7 @@ impl UncertainKeys {
             Some((sole_call_id, key_count_before)) if sole_call_id == call => {
                 self.sole_call = None;
                 let is_still_alone = self.in_flight == 0;
-                self.keys
-                    .drain(..if is_still_alone { key_count_before } else { 0 })
-                    .collect()
+                self.keys.drain(..if is_still_alone { key_count_before } else { 0 }).collect()
             }
             _ => Vec::new(),
         }
@@ -55,11 +53,7 @@ mod tests {
     use super::*;
 
     fn end_with_reply(uncertain_keys: &mut UncertainKeys, call: usize) -> Vec<Key> {
-        uncertain_keys
-            .end(call, true)
-            .into_iter()
-            .map(|(key, _)| key)
-            .collect()
+        uncertain_keys.end(call, true).into_iter().map(|(key, _)| key).collect()
     }
 
     #[test]

@@ -21,11 +21,8 @@ pub(crate) fn value_body(
     let protocol_text: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
     let plain_text: &[u8] = b"the quick brown fox jumps over the lazy dog ";
     // Text of the protocol within values shows whether lengths are kept.
-    let padding = if has_protocol_text && write_id.is_multiple_of(3) {
-        protocol_text
-    } else {
-        plain_text
-    };
+    let padding =
+        if has_protocol_text && write_id.is_multiple_of(3) { protocol_text } else { plain_text };
     let first_offset = write_id as usize % padding.len();
     let length = (value_bytes as usize).max(body.len());
     body.reserve_exact(length - body.len());
@@ -39,11 +36,7 @@ pub(crate) fn value_body(
 
 /// Client flags of a write.
 pub(crate) fn flags(write_id: WriteId) -> u32 {
-    if write_id.is_multiple_of(4) {
-        0
-    } else {
-        write_id.wrapping_mul(0x9E37_79B1)
-    }
+    if write_id.is_multiple_of(4) { 0 } else { write_id.wrapping_mul(0x9E37_79B1) }
 }
 
 /// The write that a value names.
@@ -109,10 +102,7 @@ mod tests {
     fn a_value_names_its_write_and_has_its_length() {
         for (write_id, value_bytes) in [(3, 24), (4, 300), (0x0102_0304, 9000)] {
             let body = value_body(write_id, 2, value_bytes, true);
-            assert_eq!(
-                (body.len(), parse_write_id(&body)),
-                (value_bytes as usize, Some(write_id))
-            );
+            assert_eq!((body.len(), parse_write_id(&body)), (value_bytes as usize, Some(write_id)));
         }
         assert_eq!(parse_write_id(b"x00000001:"), None);
     }

@@ -87,9 +87,7 @@ impl Network {
         let link_state = &mut self.links[link];
         link_state.end_session();
         let server = link_state.server;
-        self.hosts[server]
-            .links
-            .retain(|waiting_link| *waiting_link != link);
+        self.hosts[server].links.retain(|waiting_link| *waiting_link != link);
     }
 
     /// Has the server read what has arrived on a connection.
@@ -107,12 +105,8 @@ impl Network {
                 *waiting_link != link
                     && session.is_some_and(|session| session.connection.pending_bytes() > 0)
             };
-            let waiting_links: Vec<LinkId> = self.hosts[server]
-                .links
-                .iter()
-                .copied()
-                .filter(has_unread_requests)
-                .collect();
+            let waiting_links: Vec<LinkId> =
+                self.hosts[server].links.iter().copied().filter(has_unread_requests).collect();
             for waiting_link in waiting_links {
                 self.serve_link(waiting_link);
             }

@@ -76,16 +76,10 @@ impl Network {
             InjectedFault::Unreachable(server, duration) => {
                 self.hosts[server].unreachable_until = now + duration;
             }
-            InjectedFault::Restart {
-                server,
-                is_reported,
-            } => {
+            InjectedFault::Restart { server, is_reported } => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
-            InjectedFault::CleanRestart {
-                server,
-                is_reported,
-            } => {
+            InjectedFault::CleanRestart { server, is_reported } => {
                 self.end_connections(server, is_reported.then_some(End::Reset));
                 return self.restart_cleanly(server);
             }
@@ -109,11 +103,7 @@ impl Network {
             InjectedFault::CutRequest(server, cut_after_thousandths) => {
                 self.hosts[server].cut_request_after_thousandths = Some(cut_after_thousandths);
             }
-            InjectedFault::Misbehave {
-                server,
-                misbehaviour,
-                one_in,
-            } => {
+            InjectedFault::Misbehave { server, misbehaviour, one_in } => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
             InjectedFault::Fill(server) => self.hosts[server].fill_store(now),

@@ -88,9 +88,8 @@ fn refusal_of(request_bytes: &[u8], refuses_first: bool) -> Vec<u8> {
             refused_header = Some(header);
         }
         let body_length_field = &header[BODY_LENGTH_OFFSET..OPAQUE_OFFSET];
-        let body_bytes = body_length_field
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let body_bytes =
+            body_length_field.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         remaining = body.get(body_bytes..).unwrap_or_default();
     }
     let Some(header) = refused_header else {
@@ -110,10 +109,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_in_the_protocol_of_the_request_and_names_the_first_or_the_last() {
-        assert_eq!(
-            refusal_of(b"set a 0 0 1 noreply\r\nx\r\n", true),
-            TEXT_REFUSAL
-        );
+        assert_eq!(refusal_of(b"set a 0 0 1 noreply\r\nx\r\n", true), TEXT_REFUSAL);
         let new_request = |opaque| {
             let mut packet = [0; HEADER_BYTES];
             packet[0] = MAGIC_REQUEST;

@@ -32,10 +32,7 @@ fn users_file() -> UsersFile {
         std::fs::write(&path, format!("{USER}:{PASSWORD}\n")).expect("a file of users");
         path
     });
-    UsersFile {
-        path: path.clone(),
-        format: UsersFileFormat::AuthFile,
-    }
+    UsersFile { path: path.clone(), format: UsersFileFormat::AuthFile }
 }
 
 /// A memory file that no server has used.
@@ -114,10 +111,9 @@ impl Host {
             self.memory_file = self.plan.has_memory_file.then(make_memory_file);
         }
         self.start(now);
-        self.plan.has_memory_file.then(|| Recovery {
-            items_at_stop,
-            items_at_start: self.count_items(now),
-        })
+        self.plan
+            .has_memory_file
+            .then(|| Recovery { items_at_stop, items_at_start: self.count_items(now) })
     }
 
     /// Starts it: after a clean stop with the items that it had, else empty.
@@ -170,10 +166,7 @@ impl Host {
     pub(super) fn accept(&mut self) -> Option<Session> {
         let worker_index = self.next_worker % self.workers.len();
         self.next_worker += 1;
-        Some(Session {
-            worker_index,
-            connection: self.workers.get_mut(worker_index)?.connect(),
-        })
+        Some(Session { worker_index, connection: self.workers.get_mut(worker_index)?.connect() })
     }
 
     /// Whether it serves at this moment.
@@ -228,10 +221,7 @@ impl Host {
                     && !reply.is_empty()
                     && random.below(u64::from(one_in)) == 0 =>
             {
-                (
-                    misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random),
-                    true,
-                )
+                (misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random), true)
             }
             _ => (reply, false),
         }

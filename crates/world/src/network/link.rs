@@ -151,13 +151,9 @@ impl Link {
 
     /// Records what was used up in a run.
     pub(super) fn record_execution(&mut self, run_number: u64, second: u32) {
-        let pending_bytes = self
-            .session
-            .as_ref()
-            .map_or(0, |session| session.connection.pending_bytes());
-        let used_bytes = self
-            .bytes_passed_to_session
-            .saturating_sub(pending_bytes as u64);
+        let pending_bytes =
+            self.session.as_ref().map_or(0, |session| session.connection.pending_bytes());
+        let used_bytes = self.bytes_passed_to_session.saturating_sub(pending_bytes as u64);
         let used_bytes_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
         if used_bytes > used_bytes_before {
             self.executions.push(ExecutionMark {
@@ -171,9 +167,7 @@ impl Link {
 
     /// Whether the requests before byte `end_offset` were executed.
     pub(super) fn execution_state(&self, end_offset: u64) -> ExecutionState {
-        let mark_index = self
-            .executions
-            .partition_point(|mark| mark.used_bytes < end_offset);
+        let mark_index = self.executions.partition_point(|mark| mark.used_bytes < end_offset);
         match self.executions.get(mark_index) {
             Some(mark) => {
                 let offset_in_run = (end_offset - mark.used_bytes_before).min((1 << RUN_SHIFT) - 2);

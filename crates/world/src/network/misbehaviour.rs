@@ -24,10 +24,7 @@ pub(super) fn alter_reply(
     let mut altered = reply.to_vec();
     let binary_offset = find_binary_offset(misbehaviour, reply);
     if reply.first() == Some(&MAGIC_RESPONSE)
-        && matches!(
-            misbehaviour,
-            Misbehaviour::Key | Misbehaviour::Length | Misbehaviour::Opaque
-        )
+        && matches!(misbehaviour, Misbehaviour::Key | Misbehaviour::Length | Misbehaviour::Opaque)
     {
         if let Some(byte) = binary_offset.and_then(|offset| altered.get_mut(offset)) {
             *byte ^= 1;
@@ -65,9 +62,7 @@ pub(super) fn alter_reply(
         Misbehaviour::Twice => altered.extend_from_slice(reply),
         Misbehaviour::Missing => altered.clear(),
         Misbehaviour::Garbage => {
-            altered = (0..random.between(1, 40))
-                .map(|_| random.next_u64() as u8)
-                .collect();
+            altered = (0..random.between(1, 40)).map(|_| random.next_u64() as u8).collect();
             altered.extend_from_slice(b"\r\n");
         }
     }
@@ -118,9 +113,7 @@ pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut 
 }
 
 fn offset_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    bytes
-        .windows(pattern.len())
-        .position(|window| window == pattern)
+    bytes.windows(pattern.len()).position(|window| window == pattern)
 }
 
 /// Where the length of the first value ends.
@@ -137,10 +130,7 @@ fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
         .filter(|(_, byte)| **byte == b' ')
         .map(|(offset, _)| offset)
         .chain([line.len()]);
-    word_ends
-        .skip(field_count - 1)
-        .map(|offset| line_start + offset - 1)
-        .next()
+    word_ends.skip(field_count - 1).map(|offset| line_start + offset - 1).next()
 }
 
 #[cfg(test)]
@@ -148,12 +138,8 @@ mod tests {
     use super::*;
 
     fn altered_text(misbehaviour: Misbehaviour, reply: &str) -> String {
-        let altered = alter_reply(
-            misbehaviour,
-            reply.as_bytes(),
-            b"EARLIER\r\n",
-            &mut Random::new(1),
-        );
+        let altered =
+            alter_reply(misbehaviour, reply.as_bytes(), b"EARLIER\r\n", &mut Random::new(1));
         String::from_utf8_lossy(&altered).into_owned()
     }
 
@@ -169,34 +155,17 @@ mod tests {
 
     #[test]
     fn each_misbehaviour_changes_only_the_part_that_it_names() {
-        let (text_reply, meta_reply) = (
-            "VALUE k1 0 12\r\nabc\r\nEND\r\n",
-            "VA 12 kk1 O77\r\nabc\r\n",
-        );
-        assert_eq!(
-            altered_text(Misbehaviour::Key, text_reply),
-            text_reply.replace("k1", "z1")
-        );
-        assert_eq!(
-            altered_text(Misbehaviour::Key, meta_reply),
-            meta_reply.replace("kk1", "kz1")
-        );
-        assert_eq!(
-            altered_text(Misbehaviour::Length, text_reply),
-            text_reply.replace("12", "13")
-        );
-        assert_eq!(
-            altered_text(Misbehaviour::Length, meta_reply),
-            meta_reply.replace("12", "13")
-        );
+        let (text_reply, meta_reply) =
+            ("VALUE k1 0 12\r\nabc\r\nEND\r\n", "VA 12 kk1 O77\r\nabc\r\n");
+        assert_eq!(altered_text(Misbehaviour::Key, text_reply), text_reply.replace("k1", "z1"));
+        assert_eq!(altered_text(Misbehaviour::Key, meta_reply), meta_reply.replace("kk1", "kz1"));
+        assert_eq!(altered_text(Misbehaviour::Length, text_reply), text_reply.replace("12", "13"));
+        assert_eq!(altered_text(Misbehaviour::Length, meta_reply), meta_reply.replace("12", "13"));
         assert_eq!(
             altered_text(Misbehaviour::Opaque, meta_reply),
             meta_reply.replace("O77", "O97")
         );
-        assert_eq!(
-            altered_text(Misbehaviour::RepeatsPrevious, text_reply),
-            "EARLIER\r\n"
-        );
+        assert_eq!(altered_text(Misbehaviour::RepeatsPrevious, text_reply), "EARLIER\r\n");
         assert_eq!(altered_text(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
         assert_eq!(altered_text(Misbehaviour::Missing, text_reply), "");
         assert_ne!(altered_text(Misbehaviour::Garbage, text_reply), text_reply);

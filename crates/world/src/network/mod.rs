@@ -133,14 +133,7 @@ impl Network {
         let now = self.now;
         let (bytes, limit_bytes) = self.hosts[server].memory_usage(now)?;
         let keeps_more = self.sabotage == Some(Sabotage::KeepsTooMuch);
-        Some((
-            if keeps_more {
-                bytes + limit_bytes
-            } else {
-                bytes
-            },
-            limit_bytes,
-        ))
+        Some((if keeps_more { bytes + limit_bytes } else { bytes }, limit_bytes))
     }
 
     /// Begins a connection.
@@ -185,17 +178,10 @@ impl Network {
     }
 
     fn draw_latency(&mut self) -> Micros {
-        let NetworkPlan {
-            latency_min,
-            latency_max,
-            ..
-        } = self.plan;
+        let NetworkPlan { latency_min, latency_max, .. } = self.plan;
         // Most are fast: the few slow ones change the order.
-        let drawn_max = if self.random.chance(80) {
-            (latency_min + latency_max) / 8
-        } else {
-            latency_max
-        };
+        let drawn_max =
+            if self.random.chance(80) { (latency_min + latency_max) / 8 } else { latency_max };
         self.random.between(latency_min, drawn_max.max(latency_min))
     }
 
@@ -207,14 +193,11 @@ impl Network {
             return Err(End::Reset);
         }
         let unread_bytes = link_state.to_server.bytes_in_transit + link_state.server_input.len();
-        let accepted_bytes = bytes
-            .len()
-            .min(receive_window_bytes.saturating_sub(unread_bytes));
+        let accepted_bytes = bytes.len().min(receive_window_bytes.saturating_sub(unread_bytes));
         link_state.is_blocked = accepted_bytes < bytes.len();
         let server = link_state.server;
-        let cut_after_thousandths = self.hosts[server]
-            .cut_request_after_thousandths
-            .take_if(|_| accepted_bytes > 0);
+        let cut_after_thousandths =
+            self.hosts[server].cut_request_after_thousandths.take_if(|_| accepted_bytes > 0);
         let arriving_bytes = cut_after_thousandths
             .map_or(accepted_bytes, |cut_after_thousandths| {
                 accepted_bytes * usize::from(cut_after_thousandths) / 1000
@@ -233,9 +216,7 @@ impl Network {
         if !link_state.client_input.is_empty() {
             return Received::Bytes(std::mem::take(&mut link_state.client_input));
         }
-        link_state
-            .end_at_client
-            .map_or(Received::Nothing, Received::End)
+        link_state.end_at_client.map_or(Received::Nothing, Received::End)
     }
 
     /// Whether there is something to receive.
@@ -284,24 +265,16 @@ impl Network {
 
     /// Sends bytes on their way, in one piece or in several.
     fn transmit(&mut self, link: LinkId, direction: Direction, mut bytes: &[u8]) {
-        let cuts = if self.random.chance(self.plan.cut_percent) {
-            self.random.between(1, 4)
-        } else {
-            0
-        };
+        let cuts =
+            if self.random.chance(self.plan.cut_percent) { self.random.between(1, 4) } else { 0 };
         for _ in 0..cuts {
             if bytes.len() > 1 {
                 // Cuts near the ends meet line ends and heads.
-                let cut_index_max = self
-                    .random
-                    .pick(&[3, 20, bytes.len() - 1])
-                    .min(bytes.len() - 1);
+                let cut_index_max =
+                    self.random.pick(&[3, 20, bytes.len() - 1]).min(bytes.len() - 1);
                 let cut_index = self.random.between(1, cut_index_max as u64) as usize;
-                let cut_index = if self.random.chance(30) {
-                    bytes.len() - cut_index
-                } else {
-                    cut_index
-                };
+                let cut_index =
+                    if self.random.chance(30) { bytes.len() - cut_index } else { cut_index };
                 let (piece, rest) = bytes.split_at(cut_index);
                 self.enqueue_packet(link, direction, Packet::Bytes(piece.to_vec()));
                 bytes = rest;

@@ -75,11 +75,7 @@ impl Queue {
     pub(super) fn push(&mut self, time: Micros, event: Event) {
         self.last_sequence += 1;
         let sequence = self.last_sequence;
-        self.heap.push(Entry {
-            time,
-            sequence,
-            event,
-        });
+        self.heap.push(Entry { time, sequence, event });
     }
 
     /// Takes the next event.

@@ -29,11 +29,7 @@ impl World {
     /// Begins an attempt at a server call.
     pub(super) fn start_server_call(&mut self, server_call: ServerCallId) {
         let (process, server) = self.process_and_server_of(server_call);
-        if self.processes[process].server_pools[server]
-            .server_state
-            .health
-            .is_down()
-        {
+        if self.processes[process].server_pools[server].server_state.health.is_down() {
             self.check_health(process, server); // a quiet write may have marked it down
             let error = self.unavailable_error(server, Phase::Connect, "it is down");
             return self.fail_server_call(server_call, &error);
@@ -53,10 +49,7 @@ impl World {
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
         Context {
-            server: self.processes[0].server_pools[server]
-                .server_state
-                .name
-                .clone(),
+            server: self.processes[0].server_pools[server].server_state.name.clone(),
             phase,
             retry_is_safe: true,
         }
@@ -116,8 +109,7 @@ impl World {
         };
         let is_flush = matches!(server_operation, ServerOperation::Flush);
         let request_id =
-            self.checker
-                .record_request(request, is_flush, is_quiet && acknowledges_quiet);
+            self.checker.record_request(request, is_flush, is_quiet && acknowledges_quiet);
         self.log_event(|_| {
             format!("connection {connection} request {request_id} of server call {server_call}: {begin_offset} to {end_offset}")
         });
@@ -126,14 +118,10 @@ impl World {
         server_call_state.connection = Some(connection);
         server_call_state.request_ids.push(request_id);
         if let Some(ticket) = ticket {
-            client_connection
-                .server_calls_in_flight
-                .push((ticket, server_call));
+            client_connection.server_calls_in_flight.push((ticket, server_call));
         } else {
             server_call_state.quiet_begin_offset = Some(begin_offset);
-            client_connection
-                .quiet_writes
-                .extend(acknowledges_quiet.then_some(request_id));
+            client_connection.quiet_writes.extend(acknowledges_quiet.then_some(request_id));
         }
         self.set_timer(connection);
         if self.connections[connection].owner.is_none() {
@@ -167,11 +155,8 @@ impl World {
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.check_executed(request_id, &self.network);
         }
-        let handles_per_value = if self.is_sabotaged_by(Sabotage::HandlesValuesTwice) {
-            2
-        } else {
-            1
-        };
+        let handles_per_value =
+            if self.is_sabotaged_by(Sabotage::HandlesValuesTwice) { 2 } else { 1 };
         let context = ReplyContext {
             pipeline: engine.pipeline(),
             server_name: &engine.server().name,
@@ -197,8 +182,7 @@ impl World {
                 if let Some(key) = server_operation.removed_key() {
                     let call = &self.calls[self.server_calls[server_call].call_id];
                     let range = (call.start_index, self.network.execution_index());
-                    self.checker
-                        .record_removal(request_id, key, range, &self.network);
+                    self.checker.record_removal(request_id, key, range, &self.network);
                 }
                 self.forget_ticket(connection, server_call);
                 self.finish_server_call(server_call, outcome_name);
@@ -223,10 +207,8 @@ impl World {
         server_call_state.server_operation = Some(server_operation);
         server_call_state.request_ids.clear();
         server_call_state.is_retry = false;
-        let accepts_requests = self.connections[connection]
-            .engine_connection
-            .as_mut()
-            .is_some_and(|engine| {
+        let accepts_requests =
+            self.connections[connection].engine_connection.as_mut().is_some_and(|engine| {
                 engine.release();
                 engine.accepts_requests()
             });
@@ -254,10 +236,7 @@ impl World {
         self.forget_ticket(connection, server_call);
         let (process, server) = self.process_and_server_of(server_call);
         self.log_event(|_| {
-            format!(
-                "server call {server_call}: {:?} then {:?}",
-                failure.error, failure.decision
-            )
+            format!("server call {server_call}: {:?} then {:?}", failure.error, failure.decision)
         });
         let is_first = !self.server_calls[server_call].is_retry;
         let decision = match failure.decision {
@@ -361,8 +340,7 @@ impl World {
             && !self.network.has_misbehaved(server)
         {
             let text = format!("server call {server_call}: {error:?}");
-            self.checker
-                .report_broken(Invariant::ReusedConnectionIsInSync, text);
+            self.checker.report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
@@ -406,13 +384,7 @@ impl World {
         );
         let call_id = self.server_calls[server_call].call_id;
         let mut hasher = DefaultHasher::new();
-        (
-            self.results_hash,
-            server_call,
-            outcome_name,
-            self.network.now,
-        )
-            .hash(&mut hasher);
+        (self.results_hash, server_call, outcome_name, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
         if let Some(connection) = self.server_calls[server_call].connection.take() {
             self.release_connection(connection, server_call);
@@ -432,12 +404,9 @@ impl World {
         let (task, serial) = (call.task, call.serial);
         let unfrozen_at = self.processes[call.process].frozen_until;
         if self.network.now > call.deadline.max(unfrozen_at) + 1 {
-            let text = format!(
-                "call {serial} ended at {}, not by {}",
-                self.network.now, call.deadline
-            );
-            self.checker
-                .report_broken(Invariant::CallEndsByDeadline, text);
+            let text =
+                format!("call {serial} ended at {}, not by {}", self.network.now, call.deadline);
+            self.checker.report_broken(Invariant::CallEndsByDeadline, text);
         }
         self.network.schedule(0, Event::Task(task));
     }
@@ -459,12 +428,9 @@ impl World {
             return self.network.schedule(2, Event::Overdue(call_id));
         }
         if !self.calls[call_id].is_ended {
-            let text = format!(
-                "call {} is not over after its deadline",
-                self.calls[call_id].serial
-            );
-            self.checker
-                .report_broken(Invariant::CallEndsByDeadline, text);
+            let text =
+                format!("call {} is not over after its deadline", self.calls[call_id].serial);
+            self.checker.report_broken(Invariant::CallEndsByDeadline, text);
         }
     }
 
@@ -483,10 +449,8 @@ impl World {
         let client_connection = &self.connections[connection];
         let call = &self.calls[self.server_calls[server_call].call_id];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
-        let opening_deadline = client_connection
-            .engine_connection
-            .as_ref()
-            .and_then(Connection::next_deadline);
+        let opening_deadline =
+            client_connection.engine_connection.as_ref().and_then(Connection::next_deadline);
         let opens_for_call = !client_connection.is_ready
             && opening_deadline
                 .is_some_and(|opening_deadline| micros(opening_deadline) <= call.deadline);
@@ -518,12 +482,9 @@ impl World {
         server_call: ServerCallId,
         begin_offset: u64,
     ) {
-        let Some(failure) = self.fail_quiet_writes(
-            connection,
-            server_call,
-            begin_offset,
-            NoReplyReason::Deadline,
-        ) else {
+        let Some(failure) =
+            self.fail_quiet_writes(connection, server_call, begin_offset, NoReplyReason::Deadline)
+        else {
             return;
         };
         self.count_bad_call(connection, server_call, &failure.error);
@@ -544,9 +505,7 @@ impl World {
         let attempt = self.calls[self.server_calls[server_call].call_id]
             .new_attempt(self.server_calls[server_call].is_retry);
         let (process, server) = self.process_and_server_of(server_call);
-        let server_state = self.processes[process].server_pools[server]
-            .server_state
-            .clone();
+        let server_state = self.processes[process].server_pools[server].server_state.clone();
         let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
         let (Some(engine), Some(server_operation)) = (
             &mut self.connections[connection].engine_connection,
@@ -575,8 +534,7 @@ impl World {
             let text = format!(
                 "connection {connection} had {earlier_count} quiet writes of earlier calls, {counted_failures} counted as failed"
             );
-            self.checker
-                .report_broken(Invariant::QuietWriteIsCounted, text);
+            self.checker.report_broken(Invariant::QuietWriteIsCounted, text);
         }
         Some(failure)
     }

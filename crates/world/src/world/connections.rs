@@ -17,9 +17,8 @@ impl World {
     /// Takes a connection of a pool for a server call, or makes one, or waits for one.
     pub(super) fn check_out(&mut self, server_call: ServerCallId, connections_max: usize) {
         let (process, server) = self.process_and_server_of(server_call);
-        while let Some(connection) = self.processes[process].server_pools[server]
-            .idle_connections
-            .pop()
+        while let Some(connection) =
+            self.processes[process].server_pools[server].idle_connections.pop()
         {
             let is_trusted =
                 self.network.now - self.connections[connection].idle_since < TRUSTED_IDLE_MICROS;
@@ -103,9 +102,7 @@ impl World {
         if self.connections[connection].is_ready {
             self.submit(connection, server_call);
         } else {
-            self.connections[connection]
-                .waiting_server_calls
-                .push(server_call);
+            self.connections[connection].waiting_server_calls.push(server_call);
         }
     }
 
@@ -113,9 +110,7 @@ impl World {
         let link = self.network.connect(server);
         let connection = self.connections.len();
         self.set_receiver(link, EventReceiver::Connection(connection));
-        let server_state = self.processes[process].server_pools[server]
-            .server_state
-            .clone();
+        let server_state = self.processes[process].server_pools[server].server_state.clone();
         let value_bytes_max = self.processes[process].plan.value_bytes_max;
         self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
         self.connections.push(ClientConnection {
@@ -196,10 +191,8 @@ impl World {
     }
 
     fn fail_refused_connection(&mut self, connection: ConnectionId) {
-        let (process, server) = (
-            self.connections[connection].process,
-            self.connections[connection].server,
-        );
+        let (process, server) =
+            (self.connections[connection].process, self.connections[connection].server);
         let cause = FailureCause::Closed { is_orderly: false };
         if let RetryDecision::Fail(health_effect) = FailedRequest::CONNECTING.decide(cause) {
             let pool = &mut self.processes[process].server_pools[server];
@@ -232,8 +225,7 @@ impl World {
             && !self.network.is_drained_both_ways(client_connection.link)
         {
             let text = format!("connection {connection} is idle, and something is under way on it");
-            self.checker
-                .report_broken(Invariant::ReusedConnectionIsInSync, text);
+            self.checker.report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
@@ -258,9 +250,7 @@ impl World {
             if client_connection.is_ready && (reuses_unread || engine.is_ready_for_reuse()) {
                 client_connection.idle_since = self.network.now;
                 self.check_in_sync(connection);
-                self.processes[process].server_pools[server]
-                    .idle_connections
-                    .push(connection);
+                self.processes[process].server_pools[server].idle_connections.push(connection);
             } else {
                 self.close_connection(connection);
             }
@@ -320,11 +310,8 @@ impl World {
         };
         self.log_event(|_| format!("connection {connection} is closed"));
         let client_connection = &mut self.connections[connection];
-        let (process, server, link) = (
-            client_connection.process,
-            client_connection.server,
-            client_connection.link,
-        );
+        let (process, server, link) =
+            (client_connection.process, client_connection.server, client_connection.link);
         let quiet_writes = std::mem::take(&mut client_connection.quiet_writes);
         self.network.close(link);
         self.set_receiver(link, EventReceiver::Gone);
@@ -360,8 +347,7 @@ impl World {
         if !self.is_shared(connection) {
             let pool = &mut self.processes[process].server_pools[server];
             pool.open_count -= 1;
-            pool.idle_connections
-                .retain(|other_connection| *other_connection != connection);
+            pool.idle_connections.retain(|other_connection| *other_connection != connection);
         } else if self.processes[process].server_pools[server].shared_connection == Some(connection)
         {
             self.processes[process].server_pools[server].shared_connection = None;
@@ -397,8 +383,7 @@ impl World {
             if open_count > connections_max {
                 let text =
                     format!("process {process} has {open_count} connections to server {server}");
-                self.checker
-                    .report_broken(Invariant::UselessConnectionIsClosed, text);
+                self.checker.report_broken(Invariant::UselessConnectionIsClosed, text);
             }
         }
     }

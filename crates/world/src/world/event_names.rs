@@ -34,10 +34,9 @@ pub(super) fn fault_name(fault: InjectedFault) -> &'static str {
         InjectedFault::CutReply(..) => "fault: cut reply",
         InjectedFault::KillInReply(..) => "fault: kill in reply",
         InjectedFault::CutRequest(..) => "fault: cut request",
-        InjectedFault::Misbehave {
-            misbehaviour: Misbehaviour::Flood,
-            ..
-        } => "fault: flood of refusals",
+        InjectedFault::Misbehave { misbehaviour: Misbehaviour::Flood, .. } => {
+            "fault: flood of refusals"
+        }
         InjectedFault::Misbehave { .. } => "fault: misbehave",
         InjectedFault::Fill(_) => "fault: fill",
         InjectedFault::ServerClock(..) => "fault: server clock",

@@ -25,8 +25,7 @@ impl World {
             self.check_protocol_faults(process);
         }
         if self.calls.iter().any(|call| !call.is_ended) {
-            self.checker
-                .report_broken(Invariant::CallEndsOnce, "a call has not ended");
+            self.checker.report_broken(Invariant::CallEndsOnce, "a call has not ended");
         }
         for server in 0..self.server_count() {
             if let Some((bytes, limit_bytes)) = self.network.memory_usage(server)
@@ -40,17 +39,13 @@ impl World {
     }
 
     pub(super) fn server_count(&self) -> usize {
-        self.processes
-            .first()
-            .map_or(0, |process| process.server_pools.len())
+        self.processes.first().map_or(0, |process| process.server_pools.len())
     }
 
     /// A server that does not misbehave breaks no protocol, also where no call waits, unless a value is longer than its
     /// reader takes.
     fn check_protocol_faults(&mut self, process: usize) {
-        let Process {
-            plan, server_pools, ..
-        } = &self.processes[process];
+        let Process { plan, server_pools, .. } = &self.processes[process];
         let reads_all_values = plan.value_bytes_max > VALUE_BYTES_BOUND;
         let broken = server_pools.iter().enumerate().find(|(server, pool)| {
             let faults = pool.server_state.faults.load(Ordering::Relaxed);
@@ -58,18 +53,13 @@ impl World {
         });
         if let Some((server, _)) = broken {
             let text = format!("process {process}: server {server} broke the protocol");
-            self.checker
-                .report_broken(Invariant::ReusedConnectionIsInSync, text);
+            self.checker.report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
     /// Quiet writes that were not executed must have been counted as failures.
     fn check_quiet(&mut self, process: usize) {
-        let Process {
-            incarnation,
-            server_pools,
-            ..
-        } = &self.processes[process];
+        let Process { incarnation, server_pools, .. } = &self.processes[process];
         let failures =
             |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
         let counted_failures: u64 = server_pools.iter().map(failures).sum();
@@ -81,8 +71,7 @@ impl World {
             let text = format!(
                 "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted_failures} counted as failed"
             );
-            self.checker
-                .report_broken(Invariant::QuietWriteIsCounted, text);
+            self.checker.report_broken(Invariant::QuietWriteIsCounted, text);
         }
     }
 }

@@ -19,8 +19,7 @@ impl World {
         }
         if self.noreply_failures(process) != failures_before {
             let text = "a child counts its parent's quiet writes as its own";
-            self.checker
-                .report_broken(Invariant::ForkLeavesParentAlone, text);
+            self.checker.report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         let server_count = self.server_count();
         for server in 0..server_count {
@@ -42,9 +41,7 @@ impl World {
 
     fn noreply_failures(&self, process: usize) -> u64 {
         let server_pools = self.processes[process].server_pools.iter();
-        server_pools
-            .map(|pool| pool.server_state.noreply_failures.load(Ordering::Relaxed))
-            .sum()
+        server_pools.map(|pool| pool.server_state.noreply_failures.load(Ordering::Relaxed)).sum()
     }
 
     /// A connection is the parent's: the child ends its calls and sends nothing.
@@ -61,16 +58,14 @@ impl World {
         }
         if !engine.must_close() {
             let text = format!("connection {connection} is used behind a fork");
-            self.checker
-                .report_broken(Invariant::ForkLeavesParentAlone, text);
+            self.checker.report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         let server_state = engine.server().clone();
         drop(engine);
         let keys_after = server_state.uncertain.take_all();
         if keys_after.len() != key_count_before {
             let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
-            self.checker
-                .report_broken(Invariant::ForkLeavesParentAlone, text);
+            self.checker.report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         server_state.uncertain.add(keys_after);
         let link = client_connection.link;

@@ -65,12 +65,9 @@ impl ServerOperation {
             Self::DeleteMany(keys, _, reply_index) => {
                 handle_delete_many_reply(keys, reply_index, reply, &mut context)
             }
-            Self::Counter {
-                key,
-                addition,
-                counter_steps,
-                ..
-            } => handle_counter_reply(*key, *addition, counter_steps, reply, &mut context),
+            Self::Counter { key, addition, counter_steps, .. } => {
+                handle_counter_reply(*key, *addition, counter_steps, reply, &mut context)
+            }
             Self::TooLarge(_, steps) => {
                 let result = steps
                     .step()
@@ -96,19 +93,15 @@ impl ServerOperation {
 
 impl ReplyContext<'_> {
     fn set_known_outcome(&mut self, effect_index: usize, known_outcome: KnownOutcome) {
-        self.checker
-            .history
-            .set_known_outcome(self.request_id, effect_index, known_outcome);
+        self.checker.history.set_known_outcome(self.request_id, effect_index, known_outcome);
     }
 
     fn check_found_value(&mut self, key: Key, flags: u32, body: &[u8]) -> Option<Source> {
-        self.checker
-            .check_found_value((self.request_id, key), (flags, body), self.network)
+        self.checker.check_found_value((self.request_id, key), (flags, body), self.network)
     }
 
     fn check_existed(&mut self, key: Key) {
-        self.checker
-            .check_existed(self.request_id, key, self.network);
+        self.checker.check_existed(self.request_id, key, self.network);
     }
 }
 
@@ -133,41 +126,25 @@ fn handle_single_reply(
     let (pipeline, server_name) = (context.pipeline, context.server_name);
     Ok(ReplyEffect::Ended(match action {
         Action::Get { cas } => {
-            let value = Get {
-                key: wire_key,
-                cas: *cas,
-            }
-            .read(reply, pipeline, server_name)?;
+            let value = Get { key: wire_key, cas: *cas }.read(reply, pipeline, server_name)?;
             check_value_reply(key, value, *cas, context)
         }
         Action::GetAndTouch(exptime) => {
             let exptime = *exptime;
-            let value = GetAndTouch {
-                key: wire_key,
-                exptime,
-            }
-            .read(reply, pipeline, server_name)?;
+            let value =
+                GetAndTouch { key: wire_key, exptime }.read(reply, pipeline, server_name)?;
             check_value_reply(key, value, false, context)
         }
         Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
         Action::Delete { noreply } => {
             let noreply = *noreply;
-            if (Delete {
-                key: wire_key,
-                noreply,
-            })
-            .read(reply, pipeline, server_name)?
-            {
+            if (Delete { key: wire_key, noreply }).read(reply, pipeline, server_name)? {
                 context.check_existed(key);
             }
             "delete"
         }
         Action::Touch { exptime, noreply } => {
-            let touch = Touch {
-                key: wire_key,
-                exptime: *exptime,
-                noreply: *noreply,
-            };
+            let touch = Touch { key: wire_key, exptime: *exptime, noreply: *noreply };
             if touch.read(reply, pipeline, server_name)? {
                 context.check_existed(key);
             }
@@ -197,9 +174,7 @@ fn check_value_reply(
     };
     let source = context.check_found_value(key, value.flags, &value.bytes);
     if let Some(source) = source.filter(|_| cas && !is_counter_key(key)) {
-        context
-            .uniques
-            .insert(key, (value.cas, source, context.request_id));
+        context.uniques.insert(key, (value.cas, source, context.request_id));
     }
     "hit"
 }
@@ -229,17 +204,15 @@ fn handle_store_reply(
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    let read_result = store
-        .operation(wire_key)
-        .read(reply, context.pipeline, context.server_name);
+    let read_result = store.operation(wire_key).read(reply, context.pipeline, context.server_name);
     let outcome = match read_result {
         Ok(outcome) => outcome,
         Err(error) => {
             context.set_known_outcome(0, KnownOutcome::NotDone);
             return match error {
-                Error::TooLarge { .. } => Ok(ReplyEffect::NextOperation(
-                    ServerOperation::too_large(key, error),
-                )),
+                Error::TooLarge { .. } => {
+                    Ok(ReplyEffect::NextOperation(ServerOperation::too_large(key, error)))
+                }
                 error => Err(error),
             };
         }
@@ -248,9 +221,7 @@ fn handle_store_reply(
     match (outcome, store.compared_read) {
         (WriteOutcome::Done, Some(compared_read)) => {
             let request_and_key = (context.request_id, key);
-            context
-                .checker
-                .check_cas(request_and_key, compared_read, context.network);
+            context.checker.check_cas(request_and_key, compared_read, context.network);
         }
         (WriteOutcome::Exists, _) => context.check_existed(key),
         (WriteOutcome::NotStored, None) if store.mode == StoreMode::Add => {
@@ -273,10 +244,7 @@ fn handle_get_many_reply(
     let pipeline = context.pipeline;
     let mut has_been_found = vec![false; keys.len()];
     let (values, handles_per_value) = (pipeline.found_values(), context.handles_per_value);
-    for value in values
-        .iter()
-        .flat_map(|value| std::iter::repeat_n(value, handles_per_value))
-    {
+    for value in values.iter().flat_map(|value| std::iter::repeat_n(value, handles_per_value)) {
         if let Some(&key) = keys.get(value.key_index) {
             if std::mem::replace(&mut has_been_found[value.key_index], true) {
                 context.checker.report_found_twice(context.request_id, key);
@@ -295,11 +263,8 @@ fn handle_set_many_reply(
 ) -> Result<ReplyEffect, Error> {
     if let Reply::Quiet(failed_writes, refusals) = reply {
         // A refusal does not name its value.
-        let known_outcome = if refusals.is_empty() {
-            KnownOutcome::Done(None)
-        } else {
-            KnownOutcome::Unknown
-        };
+        let known_outcome =
+            if refusals.is_empty() { KnownOutcome::Done(None) } else { KnownOutcome::Unknown };
         for entry_index in 0..entries.len() {
             context.set_known_outcome(entry_index, known_outcome);
         }
@@ -335,10 +300,7 @@ fn handle_delete_many_reply(
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    match (
-        interpret::write_outcome_of_reply(reply, context.server_name),
-        keys.get(*reply_index),
-    ) {
+    match (interpret::write_outcome_of_reply(reply, context.server_name), keys.get(*reply_index)) {
         (Ok(WriteOutcome::Done), Some(key)) => context.check_existed(*key),
         (Err(Error::Protocol { server, fault }), _) => {
             return Err(Error::Protocol { server, fault });

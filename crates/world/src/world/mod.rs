@@ -94,28 +94,23 @@ impl World {
     fn new(plan: &Plan, keeps_log: bool) -> Self {
         let server_count = plan.servers.len();
         let any_misbehaves = (0..server_count).any(|server| plan.misbehaves(server));
-        let item_bytes_limits = plan
-            .servers
-            .iter()
-            .map(|server_plan| server_plan.item_bytes_max);
+        let item_bytes_limits = plan.servers.iter().map(|server_plan| server_plan.item_bytes_max);
         let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process_plan| Process {
             plan: *process_plan,
             incarnation: checker.begin_incarnation(),
             server_pools: new_server_pools(
-                plan.servers
-                    .iter()
-                    .map(|server_plan| server_plan.requires_login),
+                plan.servers.iter().map(|server_plan| server_plan.requires_login),
                 process_plan.protocol,
             ),
             frozen_until: 0,
         });
         let processes: Vec<Process> = processes.collect();
         let mut network = Network::new(plan);
-        let tasks = plan.tasks.iter().map(|steps| Task {
-            steps: steps.iter().cloned().collect(),
-            uniques: HashMap::new(),
-        });
+        let tasks = plan
+            .tasks
+            .iter()
+            .map(|steps| Task { steps: steps.iter().cloned().collect(), uniques: HashMap::new() });
         let tasks: Vec<Task> = tasks.collect();
         for task in 0..tasks.len() {
             network.schedule(0, Event::Task(task));
@@ -164,8 +159,7 @@ impl World {
             };
             event_count += 1;
             if event_count > EVENTS_MAX {
-                self.checker
-                    .report_broken(Invariant::CallEndsOnce, "the world does not end");
+                self.checker.report_broken(Invariant::CallEndsOnce, "the world does not end");
             }
             self.handle(event);
             self.check_causes_of_down();
@@ -218,9 +212,7 @@ impl World {
 
     /// Runs an action in a process, later if the process is frozen.
     fn run_when_awake(&mut self, process: usize, event: Event, action: impl FnOnce(&mut Self)) {
-        let wait = self.processes[process]
-            .frozen_until
-            .saturating_sub(self.network.now);
+        let wait = self.processes[process].frozen_until.saturating_sub(self.network.now);
         if wait > 0 {
             self.network.schedule(wait, event);
         } else {
@@ -230,11 +222,7 @@ impl World {
 
     /// Notifies the owner of a connection.
     fn notify_receiver(&mut self, link: LinkId) {
-        let receiver = self
-            .receivers
-            .get(link)
-            .copied()
-            .unwrap_or(EventReceiver::Gone);
+        let receiver = self.receivers.get(link).copied().unwrap_or(EventReceiver::Gone);
         let process = match receiver {
             EventReceiver::Connection(connection) => self.connections[connection].process,
             EventReceiver::Probe(process, _) => process,
@@ -283,8 +271,7 @@ impl World {
             self.count("recovered");
             if recovery.items_at_start != recovery.items_at_stop {
                 let text = format!("{fault:?}: {recovery:?}");
-                self.checker
-                    .report_broken(Invariant::CleanRestartKeepsItems, text);
+                self.checker.report_broken(Invariant::CleanRestartKeepsItems, text);
             }
         }
         match fault {
@@ -348,11 +335,7 @@ impl World {
 /// A call after the last fault; all but the first ones must succeed.
 fn final_call(operation: Operation, must_succeed: bool) -> TaskStep {
     TaskStep::Call(Call {
-        serial: if must_succeed {
-            MUST_SUCCEED_CALL_SERIAL
-        } else {
-            MAY_FAIL_CALL_SERIAL
-        },
+        serial: if must_succeed { MUST_SUCCEED_CALL_SERIAL } else { MAY_FAIL_CALL_SERIAL },
         operation,
         timeout: FINAL_CALL_TIME_LIMIT,
         cancel_after: None,
@@ -362,11 +345,6 @@ fn final_call(operation: Operation, must_succeed: bool) -> TaskStep {
 impl SimulationResult {
     /// Of a world that did not end.
     pub fn from_violation(violation: Violation) -> Self {
-        Self {
-            violation: Some(violation),
-            digest: 0,
-            counts: BTreeMap::new(),
-            log: Vec::new(),
-        }
+        Self { violation: Some(violation), digest: 0, counts: BTreeMap::new(), log: Vec::new() }
     }
 }

@@ -149,12 +149,7 @@ impl World {
             let server_operation = client_connection
                 .owner
                 .and_then(|server_call| self.server_calls[server_call].server_operation.as_ref());
-            match send(
-                &mut self.network,
-                client_connection.link,
-                engine,
-                server_operation,
-            ) {
+            match send(&mut self.network, client_connection.link, engine, server_operation) {
                 Ok(()) => {}
                 Err(connection_end) => end = Some(connection_end),
             }
@@ -172,11 +167,7 @@ impl World {
                 feed_received(engine, &bytes, client_connection.owner.is_some());
             }
             Received::End(end) => {
-                let reason = if end == End::InOrder {
-                    "it was closed"
-                } else {
-                    "it broke"
-                };
+                let reason = if end == End::InOrder { "it was closed" } else { "it broke" };
                 self.lose_transport(connection, end == End::InOrder, reason);
             }
             Received::Nothing => return false,
@@ -218,17 +209,12 @@ impl World {
     /// Schedules the next check of the deadlines of a connection's calls.
     pub(super) fn set_timer(&mut self, connection: ConnectionId) {
         let client_connection = &mut self.connections[connection];
-        let deadline = client_connection
-            .engine_connection
-            .as_ref()
-            .and_then(Connection::next_deadline);
+        let deadline =
+            client_connection.engine_connection.as_ref().and_then(Connection::next_deadline);
         let Some(deadline) = deadline.map(micros) else {
             return;
         };
-        if client_connection
-            .timer_at
-            .is_none_or(|timer_at| deadline < timer_at)
-        {
+        if client_connection.timer_at.is_none_or(|timer_at| deadline < timer_at) {
             client_connection.timer_at = Some(deadline);
             let wait = deadline.saturating_sub(self.network.now).max(1);
             self.network.schedule(wait, Event::Tick(connection));
@@ -237,10 +223,8 @@ impl World {
 
     /// Ends the calls of a connection whose time is over.
     pub(super) fn tick(&mut self, connection: ConnectionId) {
-        let (process, server) = (
-            self.connections[connection].process,
-            self.connections[connection].server,
-        );
+        let (process, server) =
+            (self.connections[connection].process, self.connections[connection].server);
         let now = instant(self.network.now);
         let client_connection = &mut self.connections[connection];
         client_connection.timer_at = None;
@@ -266,10 +250,8 @@ impl World {
             client_connection.quiet_writes.clear();
         }
         if engine.output().len() > OUTPUT_BYTES_MAX {
-            let text = format!(
-                "connection {connection} has {} bytes to send",
-                engine.output().len()
-            );
+            let text =
+                format!("connection {connection} has {} bytes to send", engine.output().len());
             self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
         self.check_received_bytes(connection);
@@ -319,14 +301,11 @@ impl World {
     /// Closes a connection that takes no more requests, and for whose replies no call waits.
     pub(super) fn close_unawaited(&mut self, connection: ConnectionId) {
         let client_connection = &self.connections[connection];
-        let is_unused = client_connection
-            .engine_connection
-            .as_ref()
-            .is_some_and(|engine| {
-                client_connection.is_ready
-                    && !engine.accepts_requests()
-                    && engine.next_deadline().is_none()
-            });
+        let is_unused = client_connection.engine_connection.as_ref().is_some_and(|engine| {
+            client_connection.is_ready
+                && !engine.accepts_requests()
+                && engine.next_deadline().is_none()
+        });
         if is_unused && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             self.close_connection(connection);
         }
@@ -343,8 +322,7 @@ impl World {
         }
         let wait = self.send_delay();
         let process = self.connections[connection].process;
-        self.network
-            .schedule(wait, Event::SendOutput(process, connection));
+        self.network.schedule(wait, Event::SendOutput(process, connection));
     }
 
     pub(super) fn send_shared(&mut self, connection: ConnectionId) {

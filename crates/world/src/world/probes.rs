@@ -32,11 +32,7 @@ impl World {
         for (process, process_state) in self.processes.iter_mut().enumerate() {
             for (server, pool) in process_state.server_pools.iter_mut().enumerate() {
                 let is_due = std::mem::take(&mut pool.must_explain_down);
-                let BadCalls {
-                    count,
-                    was_unreachable,
-                    ..
-                } = pool.bad_calls;
+                let BadCalls { count, was_unreachable, .. } = pool.bad_calls;
                 if is_due && count < BAD_CALLS_MAX && !was_unreachable {
                     let text = format!(
                         "process {process}: server {server} is down after {count} bad calls"
@@ -61,15 +57,10 @@ impl World {
         }
         let link = self.network.connect(server);
         self.set_receiver(link, EventReceiver::Probe(process, server));
-        self.processes[process].server_pools[server].probe = Some(Probe {
-            link,
-            is_sent: false,
-            expected_prefix: b"",
-            reply: Vec::new(),
-        });
+        self.processes[process].server_pools[server].probe =
+            Some(Probe { link, is_sent: false, expected_prefix: b"", reply: Vec::new() });
         let timeout = PROBE_TIMEOUT.as_micros() as Micros;
-        self.network
-            .schedule(timeout, Event::ProbeTimeout(process, server));
+        self.network.schedule(timeout, Event::ProbeTimeout(process, server));
     }
 
     pub(super) fn handle_probe_ready(&mut self, process: usize, server: usize) {
@@ -80,10 +71,8 @@ impl World {
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected_prefix) = pool
-                .server_state
-                .probe_request_and_reply()
-                .unwrap_or_default();
+            let (request, expected_prefix) =
+                pool.server_state.probe_request_and_reply().unwrap_or_default();
             probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }

@@ -83,10 +83,7 @@ pub(super) struct StoreAction {
 }
 
 pub(super) fn to_wire_key(key: Key, key_bytes: &[u8]) -> WireKey<'_> {
-    WireKey {
-        bytes: key_bytes,
-        is_base64: is_base64(key),
-    }
+    WireKey { bytes: key_bytes, is_base64: is_base64(key) }
 }
 
 impl BulkEntry {
@@ -101,29 +98,17 @@ impl BulkEntry {
 
 impl StoreAction {
     pub(super) fn operation<'s>(&'s self, key: WireKey<'s>) -> Store<'s> {
-        let item = Item {
-            key,
-            flags: flags(self.write_id),
-            body: &self.body,
-        };
+        let item = Item { key, flags: flags(self.write_id), body: &self.body };
         Store::new(self.mode, item, self.exptime, self.noreply)
     }
 
     fn condition(&self) -> Condition {
-        if self.mode == StoreMode::Set {
-            Condition::Always
-        } else {
-            Condition::AbsentOrUnchanged
-        }
+        if self.mode == StoreMode::Set { Condition::Always } else { Condition::AbsentOrUnchanged }
     }
 }
 
 pub(super) fn addition_arithmetic(addition: u8) -> Arithmetic {
-    Arithmetic {
-        delta: addend(addition),
-        is_decrement: false,
-        initial: None,
-    }
+    Arithmetic { delta: addend(addition), is_decrement: false, initial: None }
 }
 
 impl ServerOperation {
@@ -137,10 +122,7 @@ impl ServerOperation {
         let Self::SingleKey(key, key_bytes, Action::Store(store)) = &self else {
             return self;
         };
-        match store
-            .operation(to_wire_key(*key, key_bytes))
-            .refusal(value_bytes_max)
-        {
+        match store.operation(to_wire_key(*key, key_bytes)).refusal(value_bytes_max) {
             Some(error) => Self::too_large(*key, error),
             None => self,
         }
@@ -148,10 +130,7 @@ impl ServerOperation {
 
     pub(super) fn too_large(key: Key, error: Error) -> Self {
         let key_bytes = key_bytes_of(key);
-        Self::TooLarge(
-            key,
-            Box::new(RefusedValueSteps::new(to_wire_key(key, &key_bytes), error)),
-        )
+        Self::TooLarge(key, Box::new(RefusedValueSteps::new(to_wire_key(key, &key_bytes), error)))
     }
 
     /// Has `write_requests` write the requests of the next round trip. With `is_quiet`, bulk writes are acknowledged together.
@@ -165,33 +144,15 @@ impl ServerOperation {
                 let key = to_wire_key(*key, key_bytes);
                 let request = match action {
                     Action::Get { cas } => Request::Get { key, cas: *cas },
-                    Action::GetAndTouch(exptime) => Request::GetAndTouch {
-                        key,
-                        exptime: *exptime,
-                    },
+                    Action::GetAndTouch(exptime) => Request::GetAndTouch { key, exptime: *exptime },
                     Action::Store(store) => {
-                        let Store {
-                            mode,
-                            item,
-                            exptime,
-                            noreply,
-                        } = store.operation(key);
-                        Request::Store {
-                            mode,
-                            item,
-                            exptime,
-                            noreply,
-                        }
+                        let Store { mode, item, exptime, noreply } = store.operation(key);
+                        Request::Store { mode, item, exptime, noreply }
                     }
-                    Action::Delete { noreply } => Request::Delete {
-                        key,
-                        noreply: *noreply,
-                    },
-                    Action::Touch { exptime, noreply } => Request::Touch {
-                        key,
-                        exptime: *exptime,
-                        noreply: *noreply,
-                    },
+                    Action::Delete { noreply } => Request::Delete { key, noreply: *noreply },
+                    Action::Touch { exptime, noreply } => {
+                        Request::Touch { key, exptime: *exptime, noreply: *noreply }
+                    }
                     Action::Increment { addition, noreply } => Request::Arithmetic {
                         key,
                         arithmetic: addition_arithmetic(*addition),
@@ -202,11 +163,7 @@ impl ServerOperation {
             }
             Self::GetMany(_, bytes_of_keys) => {
                 let keys: Vec<&[u8]> = bytes_of_keys.iter().map(Vec::as_slice).collect();
-                write_requests(&[Request::GetMany {
-                    prefix: b"",
-                    keys: &keys,
-                    cas: false,
-                }])
+                write_requests(&[Request::GetMany { prefix: b"", keys: &keys, cas: false }])
             }
             Self::SetMany(entries, exptime, _) => {
                 let items: Vec<Item<'_>> = entries.iter().map(BulkEntry::to_item).collect();
@@ -235,10 +192,7 @@ impl ServerOperation {
             },
             Self::Flush => write_requests(&[Request::Flush { delay_s: 0 }]),
             Self::FlushPrefix(bytes, _) => write_requests(&[Request::FlushPrefix {
-                prefix: WireKey {
-                    bytes,
-                    is_base64: false,
-                },
+                prefix: WireKey { bytes, is_base64: false },
             }]),
             Self::Version => write_requests(&[Request::Version]),
         }
@@ -246,10 +200,7 @@ impl ServerOperation {
 
     /// Whether a server executes the round trip piece by piece.
     pub(super) fn is_multi_step(&self) -> bool {
-        matches!(
-            self,
-            Self::GetMany(..) | Self::SetMany(..) | Self::DeleteMany(..)
-        )
+        matches!(self, Self::GetMany(..) | Self::SetMany(..) | Self::DeleteMany(..))
     }
 
     /// The key whose older value is gone once the operation has ended well.
@@ -276,22 +227,16 @@ impl ServerOperation {
             Self::GetMany(keys, _) => keys.iter().map(|key| (*key, Effect::Read)).collect(),
             Self::SetMany(entries, ..) => {
                 let effect = |entry: &BulkEntry| Effect::Store(entry.write_id, Condition::Always);
-                entries
-                    .iter()
-                    .map(|entry| (entry.key, effect(entry)))
-                    .collect()
+                entries.iter().map(|entry| (entry.key, effect(entry))).collect()
             }
             Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
-            Self::Counter {
-                key,
-                addition,
-                creation,
-                counter_steps,
-            } => match counter_steps.step().map(|step| step.request) {
-                Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
-                Some(_) => vec![(*key, Effect::Add(*addition))],
-                None => Vec::new(),
-            },
+            Self::Counter { key, addition, creation, counter_steps } => {
+                match counter_steps.step().map(|step| step.request) {
+                    Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
+                    Some(_) => vec![(*key, Effect::Add(*addition))],
+                    None => Vec::new(),
+                }
+            }
             Self::TooLarge(key, steps) => match steps.step().map(|step| step.request) {
                 Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
                 _ => Vec::new(),

@@ -18,19 +18,13 @@ const MICROS_PER_SECOND: Micros = 1_000_000;
 impl World {
     /// Begins a call of a task.
     pub(super) fn start_call(&mut self, task: usize, call: &Call) {
-        assert!(
-            !self.is_sabotaged_by(Sabotage::Panics) || call.serial != 50,
-            "planted"
-        );
+        assert!(!self.is_sabotaged_by(Sabotage::Panics) || call.serial != 50, "planted");
         let process = self.process_of(task);
         let server_call_operations = self.operations_by_server(task, call);
         let now = self.network.now;
         let call_id = self.calls.len();
         self.log_event(|_| {
-            format!(
-                "task {task} call {} {:?} within {}",
-                call.serial, call.operation, call.timeout
-            )
+            format!("task {task} call {} {:?} within {}", call.serial, call.operation, call.timeout)
         });
         let first_server_call = self.server_calls.len();
         let server_calls = first_server_call..first_server_call + server_call_operations.len();
@@ -59,18 +53,15 @@ impl World {
             is_ended: false,
             must_succeed: call.serial == MUST_SUCCEED_CALL_SERIAL,
         });
-        self.network
-            .schedule(call.timeout, Event::Deadline(call_id));
-        self.network
-            .schedule(call.timeout + 2, Event::Overdue(call_id));
+        self.network.schedule(call.timeout, Event::Deadline(call_id));
+        self.network.schedule(call.timeout + 2, Event::Overdue(call_id));
         if let Some(wait) = call.cancel_after {
             self.network.schedule(wait, Event::Cancel(call_id));
         }
         let incarnation = self.processes[process].incarnation;
         for server_call in server_calls {
             let server = self.server_calls[server_call].server;
-            self.checker
-                .record_call_begin(incarnation, server, server_call);
+            self.checker.record_call_begin(incarnation, server, server_call);
             self.start_server_call(server_call);
         }
     }
@@ -93,44 +84,27 @@ impl World {
             Operation::Get(key) => (*key, Action::Get { cas: false }),
             Operation::Gets(key) => (*key, Action::Get { cas: true }),
             Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.to_exptime(*ttl))),
-            Operation::Set(key, write_options) => (
-                *key,
-                self.new_store_action(StoreMode::Set, write_id, *key, *write_options),
-            ),
-            Operation::Add(key, write_options) => (
-                *key,
-                self.new_store_action(StoreMode::Add, write_id, *key, *write_options),
-            ),
-            Operation::Cas(key, write_options) => (
-                *key,
-                self.compare_and_store(task, write_id, *key, *write_options),
-            ),
+            Operation::Set(key, write_options) => {
+                (*key, self.new_store_action(StoreMode::Set, write_id, *key, *write_options))
+            }
+            Operation::Add(key, write_options) => {
+                (*key, self.new_store_action(StoreMode::Add, write_id, *key, *write_options))
+            }
+            Operation::Cas(key, write_options) => {
+                (*key, self.compare_and_store(task, write_id, *key, *write_options))
+            }
             Operation::Delete { key, noreply } => (*key, Action::Delete { noreply: *noreply }),
             Operation::Touch { key, ttl, noreply } => {
                 let exptime = self.to_exptime(*ttl);
                 let noreply = *noreply;
                 (*key, Action::Touch { exptime, noreply })
             }
-            Operation::Increment {
-                key,
-                addition,
-                creates_missing: true,
-                ..
-            } => {
+            Operation::Increment { key, addition, creates_missing: true, .. } => {
                 return vec![self.new_counter_operation(*key, *addition)];
             }
-            Operation::Increment {
-                key,
-                addition,
-                noreply,
-                ..
-            } => (
-                *key,
-                Action::Increment {
-                    addition: *addition,
-                    noreply: *noreply,
-                },
-            ),
+            Operation::Increment { key, addition, noreply, .. } => {
+                (*key, Action::Increment { addition: *addition, noreply: *noreply })
+            }
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let bytes_of_keys = keys.iter().map(|key| key_bytes_of(*key)).collect();
@@ -198,10 +172,7 @@ impl World {
         key: Key,
         write_options: ValueWrite,
     ) -> Action {
-        let write_options = ValueWrite {
-            noreply: false,
-            ..write_options
-        };
+        let write_options = ValueWrite { noreply: false, ..write_options };
         let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
             return self.new_store_action(StoreMode::Add, write_id, key, write_options);
         };
@@ -211,10 +182,9 @@ impl World {
             StoreMode::Cas(unique)
         };
         match self.new_store_action(mode, write_id, key, write_options) {
-            Action::Store(store) => Action::Store(StoreAction {
-                compared_read: Some((source, read_request)),
-                ..store
-            }),
+            Action::Store(store) => {
+                Action::Store(StoreAction { compared_read: Some((source, read_request)), ..store })
+            }
             action => action,
         }
     }
@@ -229,22 +199,11 @@ impl World {
             exptime: 0,
         };
         let key_bytes = key_bytes_of(key);
-        let wire_key = glasscache_client::WireKey {
-            bytes: &key_bytes,
-            is_base64: is_base64(key),
-        };
+        let wire_key = glasscache_client::WireKey { bytes: &key_bytes, is_base64: is_base64(key) };
         let delta = crate::checker::addend(addition);
         let counter_steps = Box::new(Counter::new(wire_key, delta, false, initial_number));
         let server = self.server_by_key[usize::from(key)];
-        (
-            server,
-            ServerOperation::Counter {
-                key,
-                addition,
-                creation,
-                counter_steps,
-            },
-        )
+        (server, ServerOperation::Counter { key, addition, creation, counter_steps })
     }
 
     fn split_by_server(
@@ -260,9 +219,7 @@ impl World {
         };
         let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
         let servers_used = servers.filter(|(_, keys)| !keys.is_empty());
-        servers_used
-            .map(|(server, keys)| (server, new_operation(self, keys)))
-            .collect()
+        servers_used.map(|(server, keys)| (server, new_operation(self, keys))).collect()
     }
 
     fn set_many_operations(
@@ -301,9 +258,8 @@ impl World {
                 continue;
             };
             for entry in entries {
-                if let Some((_, write_id, body)) = recorded_writes
-                    .iter_mut()
-                    .find(|(key, ..)| *key == entry.key)
+                if let Some((_, write_id, body)) =
+                    recorded_writes.iter_mut().find(|(key, ..)| *key == entry.key)
                 {
                     entry.write_id = *write_id;
                     entry.body = std::mem::take(body);

@@ -187,10 +187,6 @@ pub(super) fn new_login() -> Login {
 impl CallState {
     /// An attempt at a server call.
     pub(super) fn new_attempt(&self, is_retry: bool) -> Attempt {
-        Attempt {
-            started: instant(self.started),
-            deadline: instant(self.deadline),
-            is_retry,
-        }
+        Attempt { started: instant(self.started), deadline: instant(self.deadline), is_retry }
     }
 }

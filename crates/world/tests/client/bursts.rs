@@ -16,15 +16,9 @@ fn connect_blocking(servers: &str, options: Options) -> Client {
 }
 
 fn add_quietly(client: &Client, key: &str) {
-    let arithmetic = Arithmetic {
-        delta: 1,
-        is_decrement: false,
-        initial: Some((1, 0)),
-    };
+    let arithmetic = Arithmetic { delta: 1, is_decrement: false, initial: Some((1, 0)) };
     let budget = Budget::new(client.options().timeout);
-    client
-        .arithmetic(wire_key(key), arithmetic, true, &budget)
-        .unwrap();
+    client.arithmetic(wire_key(key), arithmetic, true, &budget).unwrap();
 }
 
 /// Waits until another client finds `value`, however busy the machine is.
@@ -69,10 +63,7 @@ fn a_burst_arrives_when_its_client_is_dropped_or_closed() {
 #[test]
 fn threads_of_one_connection_read_what_they_wrote_before() {
     let server = Server::start();
-    let one_connection = Options {
-        connections_max: 1,
-        ..long_timeout()
-    };
+    let one_connection = Options { connections_max: 1, ..long_timeout() };
     let either_client = EitherClient::blocking(&server.address, one_connection);
     thread::scope(|scope| {
         for thread_index in 0..4 {
@@ -88,9 +79,7 @@ fn threads_of_one_connection_read_what_they_wrote_before() {
                         }
                     }
                     let last_value = format!("{round}.last");
-                    either_client
-                        .set_noreply(&key, last_value.as_bytes())
-                        .unwrap();
+                    either_client.set_noreply(&key, last_value.as_bytes()).unwrap();
                     assert_eq!(either_client.bytes(&key).unwrap(), last_value.as_bytes());
                 }
             });
@@ -102,10 +91,7 @@ fn threads_of_one_connection_read_what_they_wrote_before() {
 fn bulk_calls_to_several_servers_send_bursts_along_and_end() {
     let servers = [Server::start(), Server::start()];
     let addresses = servers.each_ref().map(|server| server.address.as_str());
-    let one_connection = Options {
-        connections_max: 1,
-        ..long_timeout()
-    };
+    let one_connection = Options { connections_max: 1, ..long_timeout() };
     let either_client = EitherClient::blocking(&addresses.join(","), one_connection);
     let keys: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
     thread::scope(|scope| {
@@ -117,9 +103,7 @@ fn bulk_calls_to_several_servers_send_bursts_along_and_end() {
                     for key in keys.iter().skip(round % 5) {
                         either_client.set_noreply(key, b"word").unwrap();
                     }
-                    either_client
-                        .set_noreply(&own_key, own_key.as_bytes())
-                        .unwrap();
+                    either_client.set_noreply(&own_key, own_key.as_bytes()).unwrap();
                     let requested: Vec<&str> =
                         keys.iter().chain([&own_key]).map(String::as_str).collect();
                     let (values, failures) = either_client.get_many(&requested).unwrap();
@@ -154,10 +138,7 @@ fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
         either_client.set_noreply("k0", b"new").unwrap();
     }
     let found = either_client.bytes("k0");
-    assert!(
-        found.is_none() || found.as_deref() == Some(b"new"),
-        "{found:?}"
-    );
+    assert!(found.is_none() || found.as_deref() == Some(b"new"), "{found:?}");
     let (_, server_state) = either_client.core().servers().remove(0);
     assert!(server_state.noreply_failures.load(Ordering::Relaxed) >= 1);
 }
@@ -165,10 +146,7 @@ fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
 #[test]
 fn a_burst_to_a_server_that_is_gone_is_counted_and_soon_refused() {
     let server = FaultyServer::start();
-    let options = Options {
-        timeout: Duration::from_millis(300),
-        ..Options::default()
-    };
+    let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let either_client = EitherClient::blocking(&server.address, options);
     assert_eq!(either_client.get("k"), Ok(None));
     drop(server);
@@ -176,19 +154,12 @@ fn a_burst_to_a_server_that_is_gone_is_counted_and_soon_refused() {
     let mut accepted_writes = 0;
     while either_client.set_noreply("k", b"new").is_ok() {
         accepted_writes += 1;
-        assert!(
-            Instant::now() < end,
-            "writes to a server that is gone are accepted for ever"
-        );
+        assert!(Instant::now() < end, "writes to a server that is gone are accepted for ever");
     }
     let (_, server_state) = either_client.core().servers().remove(0);
     let counted_failures = || server_state.noreply_failures.load(Ordering::Relaxed);
     while counted_failures() < accepted_writes {
-        assert!(
-            Instant::now() < end,
-            "{} of {accepted_writes} are counted",
-            counted_failures()
-        );
+        assert!(Instant::now() < end, "{} of {accepted_writes} are counted", counted_failures());
         thread::yield_now();
     }
 }

@@ -38,12 +38,7 @@ fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn count_near_hits(either_client: &EitherClient) -> u64 {
-    either_client
-        .core()
-        .near()
-        .unwrap()
-        .stats()
-        .local_cache_hits
+    either_client.core().near().unwrap().stats().local_cache_hits
 }
 
 /// Reads a key until the process serves it.
@@ -63,36 +58,15 @@ fn every_change_of_another_client_is_seen() {
     let server = Server::start();
     let other_client = EitherClient::blocking(&server.address, long_timeout());
     let changes: [(&str, Change, Option<&[u8]>); 6] = [
-        (
-            "set",
-            |other| _ = other.set("n:a", b"2").unwrap(),
-            Some(b"2"),
-        ),
-        (
-            "set with noreply",
-            |other| _ = other.set_noreply("n:a", b"2").unwrap(),
-            Some(b"2"),
-        ),
-        (
-            "incr",
-            |other| _ = other.add_to("n:a", 1).unwrap(),
-            Some(b"2"),
-        ),
+        ("set", |other| _ = other.set("n:a", b"2").unwrap(), Some(b"2")),
+        ("set with noreply", |other| _ = other.set_noreply("n:a", b"2").unwrap(), Some(b"2")),
+        ("incr", |other| _ = other.add_to("n:a", 1).unwrap(), Some(b"2")),
         ("delete", |other| _ = other.delete("n:a").unwrap(), None),
-        (
-            "flush_all",
-            |other| send_request(other, &Request::Flush { delay_s: 0 }),
-            None,
-        ),
+        ("flush_all", |other| send_request(other, &Request::Flush { delay_s: 0 }), None),
         (
             "flush_prefix",
             |other| {
-                send_request(
-                    other,
-                    &Request::FlushPrefix {
-                        prefix: wire_key("n"),
-                    },
-                );
+                send_request(other, &Request::FlushPrefix { prefix: wire_key("n") });
             },
             None,
         ),
@@ -149,9 +123,7 @@ fn changes_of_other_namespaces_leave_the_near_cache_alone() {
     }
     other_client.set("m:a", b"1").unwrap();
     other_client.set("n:b", b"2").unwrap();
-    wait_until("n:b", || {
-        either_client.bytes("n:b").as_deref() == Some(b"2")
-    });
+    wait_until("n:b", || either_client.bytes("n:b").as_deref() == Some(b"2"));
     let stats = either_client.core().near().unwrap().stats();
     assert!(stats.changed_by_others >= 1);
     assert_eq!(stats.watch_clears, 0);
@@ -168,15 +140,11 @@ fn a_server_that_ends_clears_the_near_cache() {
     let either_client = EitherClient::blocking(&server.address, coherent_options());
     read_until_kept(&either_client, "n:a");
     drop(server);
-    wait_until(
-        "the process serves a value of a server that is gone",
-        || either_client.get("n:a").is_err(),
-    );
+    wait_until("the process serves a value of a server that is gone", || {
+        either_client.get("n:a").is_err()
+    });
     for _ in 0..100 {
-        assert!(
-            either_client.get("n:a").is_err(),
-            "nothing is served until the server is back"
-        );
+        assert!(either_client.get("n:a").is_err(), "nothing is served until the server is back");
     }
     assert!(either_client.core().near().unwrap().stats().watch_clears >= 1);
 }
@@ -185,45 +153,31 @@ fn a_server_that_ends_clears_the_near_cache() {
 fn new_servers_are_watched_once_the_servers_change() {
     let (first, second) = (Server::start(), Server::start());
     let either_client = EitherClient::blocking(&first.address, coherent_options());
-    EitherClient::blocking(&first.address, long_timeout())
-        .set("n:a", b"1")
-        .unwrap();
+    EitherClient::blocking(&first.address, long_timeout()).set("n:a", b"1").unwrap();
     read_until_kept(&either_client, "n:a");
     let other_client = EitherClient::blocking(&second.address, long_timeout());
     other_client.set("n:a", b"2").unwrap();
     let addresses = Address::parse_list(&second.address).unwrap();
     either_client.core().set_servers(&addresses).unwrap();
-    assert_eq!(
-        either_client.bytes("n:a").as_deref(),
-        Some(&b"2"[..]),
-        "forgotten at once"
-    );
+    assert_eq!(either_client.bytes("n:a").as_deref(), Some(&b"2"[..]), "forgotten at once");
     read_until_kept(&either_client, "n:a");
     other_client.set("n:a", b"3").unwrap();
-    wait_until("n:a", || {
-        either_client.bytes("n:a").as_deref() == Some(b"3")
-    });
+    wait_until("n:a", || either_client.bytes("n:a").as_deref() == Some(b"3"));
 }
 
 #[test]
 fn a_watch_begins_with_the_first_read_and_ends_with_the_client() {
     let server = Server::start();
-    EitherClient::blocking(&server.address, long_timeout())
-        .set("n:a", b"1")
-        .unwrap();
+    EitherClient::blocking(&server.address, long_timeout()).set("n:a", b"1").unwrap();
     with_both(&server.address, &coherent_options(), |either_client| {
         assert_eq!(read_watcher_count(&server), "0");
         read_until_kept(either_client, "n:a");
         assert_eq!(read_watcher_count(&server), "1");
         either_client.close();
-        wait_until("a closed client watches", || {
-            read_watcher_count(&server) == "0"
-        });
+        wait_until("a closed client watches", || read_watcher_count(&server) == "0");
     });
     let either_client = EitherClient::blocking(&server.address, coherent_options());
     read_until_kept(&either_client, "n:a");
     drop(either_client);
-    wait_until("a dropped client watches", || {
-        read_watcher_count(&server) == "0"
-    });
+    wait_until("a dropped client watches", || read_watcher_count(&server) == "0");
 }

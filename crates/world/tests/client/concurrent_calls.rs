@@ -17,11 +17,7 @@ fn numbered_keys() -> Vec<String> {
 fn wait_for_open_connections(server: &FaultyServer, open_count: usize) {
     let begin = Instant::now();
     while server.open_connections() != open_count {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "{} open",
-            server.open_connections()
-        );
+        assert!(begin.elapsed() < Duration::from_secs(10), "{} open", server.open_connections());
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -30,9 +26,7 @@ fn wait_for_open_connections(server: &FaultyServer, open_count: usize) {
 fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
     let server = FaultyServer::with_keys(&numbered_keys());
     let either_client = EitherClient::tokio(&server.address, long_timeout());
-    let EitherClient::Tokio(client, _) = &either_client else {
-        unreachable!()
-    };
+    let EitherClient::Tokio(client, _) = &either_client else { unreachable!() };
     for round in 0..5 {
         assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
         let accepted_before = server.accepted_connections();
@@ -44,11 +38,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
         assert!(timeout_result.is_err(), "the call was cancelled");
         server.set_behaviour(Behaviour::Correct);
         for key in numbered_keys() {
-            assert_eq!(
-                either_client.bytes(&key).unwrap(),
-                value_of(&key),
-                "round {round}"
-            );
+            assert_eq!(either_client.bytes(&key).unwrap(), value_of(&key), "round {round}");
         }
         assert_eq!(
             server.accepted_connections(),
@@ -63,9 +53,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
 fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
     let server = FaultyServer::with_keys(&numbered_keys());
     let either_client = EitherClient::tokio(&server.address, long_timeout());
-    let EitherClient::Tokio(client, _) = &either_client else {
-        unreachable!()
-    };
+    let EitherClient::Tokio(client, _) = &either_client else { unreachable!() };
     assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
     server.set_behaviour(Behaviour::Hang);
     let budget = Budget::new(Duration::from_secs(20));
@@ -82,10 +70,7 @@ fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
 #[test]
 fn a_hundred_tasks_share_two_connections() {
     let server = FaultyServer::with_keys(&numbered_keys());
-    let options = Options {
-        connections_max: 2,
-        ..long_timeout()
-    };
+    let options = Options { connections_max: 2, ..long_timeout() };
     let EitherClient::Tokio(client, runtime) = EitherClient::tokio(&server.address, options) else {
         unreachable!()
     };
@@ -106,30 +91,19 @@ fn a_hundred_tasks_share_two_connections() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    assert!(
-        server.accepted_connections() <= 2,
-        "{} connections",
-        server.accepted_connections()
-    );
+    assert!(server.accepted_connections() <= 2, "{} connections", server.accepted_connections());
 }
 
 #[test]
 fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
     let server = FaultyServer::with_keys(&numbered_keys());
-    let options = Options {
-        connections_max: 1,
-        ..long_timeout()
-    };
+    let options = Options { connections_max: 1, ..long_timeout() };
     let either_client = EitherClient::tokio(&server.address, options);
     assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-    let EitherClient::Tokio(client, _) = &either_client else {
-        unreachable!()
-    };
+    let EitherClient::Tokio(client, _) = &either_client else { unreachable!() };
     server.set_behaviour(Behaviour::Hang);
-    let (long_budget, short_budget) = (
-        Budget::new(Duration::from_secs(1)),
-        Budget::new(Duration::from_millis(100)),
-    );
+    let (long_budget, short_budget) =
+        (Budget::new(Duration::from_secs(1)), Budget::new(Duration::from_millis(100)));
     let (first, second) = either_client.block_on(async {
         tokio::join!(
             client.get(wire_key("k0"), false, &long_budget),
@@ -144,10 +118,7 @@ fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
 fn slow_servers_are_waited_for_together() {
     let keys = numbered_keys();
     let servers: Vec<FaultyServer> = (0..4).map(|_| FaultyServer::with_keys(&keys)).collect();
-    let addresses: Vec<&str> = servers
-        .iter()
-        .map(|server| server.address.as_str())
-        .collect();
+    let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     let address_list = addresses.join(",");
     crate::either_client::with_both(&address_list, &long_timeout(), |either_client| {
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -171,14 +142,8 @@ fn slow_servers_are_waited_for_together() {
 #[test]
 fn the_keys_of_a_server_that_does_not_reply_are_named() {
     let keys = numbered_keys();
-    let (good, bad) = (
-        FaultyServer::with_keys(&keys),
-        FaultyServer::with_keys(&keys),
-    );
-    let options = Options {
-        timeout: Duration::from_millis(300),
-        ..Options::default()
-    };
+    let (good, bad) = (FaultyServer::with_keys(&keys), FaultyServer::with_keys(&keys));
+    let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let addresses = format!("{},{}", good.address, bad.address);
     crate::either_client::with_both(&addresses, &options, |either_client| {
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();

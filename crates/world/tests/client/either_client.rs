@@ -36,35 +36,22 @@ pub(crate) fn with_both_in_each_protocol(
     test: impl Fn(&EitherClient),
 ) {
     for protocol in [Protocol::Detected, Protocol::Binary] {
-        let options = Options {
-            protocol,
-            ..options.clone()
-        };
+        let options = Options { protocol, ..options.clone() };
         with_both(servers, &options, &test);
     }
 }
 
 /// Options with a time-out long enough for a busy machine.
 pub(crate) fn long_timeout() -> Options {
-    Options {
-        timeout: Duration::from_secs(20),
-        ..Options::default()
-    }
+    Options { timeout: Duration::from_secs(20), ..Options::default() }
 }
 
 pub(crate) fn wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
 pub(crate) fn item<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
-    Item {
-        key: wire_key(key),
-        flags: 7,
-        body,
-    }
+    Item { key: wire_key(key), flags: 7, body }
 }
 
 macro_rules! both {
@@ -130,19 +117,12 @@ impl EitherClient {
         scope: &Arc<RequestScope>,
         key: Option<&str>,
     ) -> Option<Vec<u8>> {
-        let budget = Budget {
-            scope: Some(scope),
-            ..self.budget()
-        };
+        let budget = Budget { scope: Some(scope), ..self.budget() };
         let keys: Vec<_> = key.map(wire_key).into_iter().collect();
         let near = self.core().near().unwrap().clone();
         let (values, failures) = both!(self, read_near((near, &keys), &budget)).unwrap();
         assert!(failures.is_empty());
-        values
-            .into_iter()
-            .flatten()
-            .next()
-            .map(|value| value.bytes.to_vec())
+        values.into_iter().flatten().next().map(|value| value.bytes.to_vec())
     }
 
     pub(crate) fn bytes(&self, key: &str) -> Option<Vec<u8>> {
@@ -163,17 +143,11 @@ impl EitherClient {
     }
 
     pub(crate) fn set_noreply(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
-        both!(
-            self,
-            store(StoreMode::Set, item(key, body), 0, true, &self.budget())
-        )
+        both!(self, store(StoreMode::Set, item(key, body), 0, true, &self.budget()))
     }
 
     pub(crate) fn add_noreply(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
-        both!(
-            self,
-            store(StoreMode::Add, item(key, body), 0, true, &self.budget())
-        )
+        both!(self, store(StoreMode::Add, item(key, body), 0, true, &self.budget()))
     }
 
     pub(crate) fn delete(&self, key: &str) -> Result<bool, Error> {
@@ -193,15 +167,8 @@ impl EitherClient {
     }
 
     pub(crate) fn add_to(&self, key: &str, delta: u64) -> Result<Option<u64>, Error> {
-        let arithmetic = Arithmetic {
-            delta,
-            is_decrement: false,
-            initial: Some((delta, 0)),
-        };
-        both!(
-            self,
-            arithmetic(wire_key(key), arithmetic, false, &self.budget())
-        )
+        let arithmetic = Arithmetic { delta, is_decrement: false, initial: Some((delta, 0)) };
+        both!(self, arithmetic(wire_key(key), arithmetic, false, &self.budget()))
     }
 
     /// Adds to a number, or makes it `initial`.
@@ -211,12 +178,8 @@ impl EitherClient {
         delta: u64,
         initial: u64,
     ) -> Result<Option<u64>, Error> {
-        let initial_number = InitialNumber {
-            number: initial,
-            flags: 7,
-            digits: initial.to_string(),
-            exptime: 0,
-        };
+        let initial_number =
+            InitialNumber { number: initial, flags: 7, digits: initial.to_string(), exptime: 0 };
         let steps = Counter::new(wire_key(key), delta, false, initial_number);
         both!(self, run_steps(steps, &self.budget()))
     }

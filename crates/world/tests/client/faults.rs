@@ -16,10 +16,7 @@ const TIMEOUT: Duration = Duration::from_millis(150);
 const OVERRUN_MAX: Duration = Duration::from_millis(600);
 
 fn short_timeout() -> Options {
-    Options {
-        timeout: TIMEOUT,
-        ..Options::default()
-    }
+    Options { timeout: TIMEOUT, ..Options::default() }
 }
 
 fn numbered_keys() -> Vec<String> {
@@ -38,10 +35,7 @@ fn try_all_calls(either_client: &EitherClient, keys: &[String], behaviour: Behav
         let begin = Instant::now();
         call();
         let elapsed = begin.elapsed();
-        assert!(
-            elapsed < TIMEOUT + OVERRUN_MAX,
-            "{behaviour:?}, {method}: {elapsed:?}"
-        );
+        assert!(elapsed < TIMEOUT + OVERRUN_MAX, "{behaviour:?}, {method}: {elapsed:?}");
     };
     let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
     for key in &keys[..4] {
@@ -100,11 +94,7 @@ fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
 
 #[test]
 fn a_write_without_a_reply_leaves_no_older_value() {
-    for behaviour in [
-        Behaviour::Hang,
-        Behaviour::HalfThenClose,
-        Behaviour::Garbage,
-    ] {
+    for behaviour in [Behaviour::Hang, Behaviour::HalfThenClose, Behaviour::Garbage] {
         let keys = numbered_keys();
         let server = FaultyServer::with_keys(&keys);
         with_both(&server.address, &short_timeout(), |either_client| {
@@ -151,10 +141,7 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
             }
         };
         assert_eq!(value, Some(value_of("k4")));
-        assert!(
-            server.accepted_connections() > accepted_before,
-            "the late connection was used"
-        );
+        assert!(server.accepted_connections() > accepted_before, "the late connection was used");
     });
 }
 

@@ -111,11 +111,7 @@ impl FaultyServer {
                 stream.set_nodelay(true).unwrap();
                 shared.accepted_connections.fetch_add(1, Ordering::SeqCst);
                 shared.open_connections.fetch_add(1, Ordering::SeqCst);
-                shared
-                    .streams
-                    .lock()
-                    .unwrap()
-                    .push(stream.try_clone().unwrap());
+                shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = shared.serve(&stream); // an error ends the connection
                     let _ = stream.shutdown(Shutdown::Both);
@@ -302,15 +298,8 @@ fn change_length(text: &str, change: i64) -> String {
 pub(crate) fn reply_with_misses(stream: impl Read + Write + Copy) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
-    while reader
-        .read_line(&mut line)
-        .is_ok_and(|read_bytes| read_bytes > 0)
-    {
-        let reply: &[u8] = if line.starts_with("mn") {
-            b"MN\r\n"
-        } else {
-            b"END\r\n"
-        };
+    while reader.read_line(&mut line).is_ok_and(|read_bytes| read_bytes > 0) {
+        let reply: &[u8] = if line.starts_with("mn") { b"MN\r\n" } else { b"END\r\n" };
         let mut writer = stream;
         writer.write_all(reply).unwrap();
         line.clear();

@@ -12,9 +12,7 @@ use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both
 use crate::server_methods::Server;
 
 fn near_options(strategy_lines: &str) -> Options {
-    let strategy_file = format!("glasscache-strategy 1\n{strategy_lines}")
-        .parse()
-        .unwrap();
+    let strategy_file = format!("glasscache-strategy 1\n{strategy_lines}").parse().unwrap();
     Options {
         strategy: Some(StrategyOptions::new(strategy_file)),
         namespace: b"n:".to_vec(),
@@ -26,9 +24,7 @@ fn near_options(strategy_lines: &str) -> Options {
 fn store_as_another(server: &Server, keys: &[&str]) {
     let other_client = EitherClient::blocking(&server.address, long_timeout());
     for key in keys {
-        other_client
-            .set(&format!("n:{key}"), key.as_bytes())
-            .unwrap();
+        other_client.set(&format!("n:{key}"), key.as_bytes()).unwrap();
     }
 }
 
@@ -40,26 +36,19 @@ fn count_calls(either_client: &EitherClient) -> u64 {
 fn a_value_from_the_process_needs_no_call_and_is_counted_apart() {
     let server = Server::start();
     store_as_another(&server, &["a", "b"]);
-    with_both(
-        &server.address,
-        &near_options("strategy lru:10"),
-        |either_client| {
-            for _ in 0..3 {
-                assert_eq!(either_client.bytes("n:a").unwrap(), b"a");
-            }
-            assert_eq!(count_calls(either_client), 1);
-            assert_eq!(either_client.core().costs().near_hits(), (2, 2));
-            let (values, failures) = either_client.get_many(&["a", "b", "nobody"]).unwrap();
-            assert!(failures.is_empty());
-            assert_eq!(values, [(0, 7, b"a".to_vec()), (1, 7, b"b".to_vec())]);
-            assert_eq!(count_calls(either_client), 2);
-            assert_eq!(either_client.core().costs().near_hits(), (3, 3));
-            assert!(
-                either_client.gets("n:a").unwrap().unwrap().cas > 0,
-                "read from the server"
-            );
-        },
-    );
+    with_both(&server.address, &near_options("strategy lru:10"), |either_client| {
+        for _ in 0..3 {
+            assert_eq!(either_client.bytes("n:a").unwrap(), b"a");
+        }
+        assert_eq!(count_calls(either_client), 1);
+        assert_eq!(either_client.core().costs().near_hits(), (2, 2));
+        let (values, failures) = either_client.get_many(&["a", "b", "nobody"]).unwrap();
+        assert!(failures.is_empty());
+        assert_eq!(values, [(0, 7, b"a".to_vec()), (1, 7, b"b".to_vec())]);
+        assert_eq!(count_calls(either_client), 2);
+        assert_eq!(either_client.core().costs().near_hits(), (3, 3));
+        assert!(either_client.gets("n:a").unwrap().unwrap().cas > 0, "read from the server");
+    });
 }
 
 /// Something that changes the value or the expiry of `n:a`.
@@ -97,25 +86,17 @@ fn every_own_write_is_seen_at_once() {
             _ = either_client.delete_many(&["n:a"]).unwrap();
         }),
     ];
-    with_both(
-        &server.address,
-        &near_options("strategy s3fifo:10"),
-        |either_client| {
-            for (name, write) in writes {
-                either_client.set("n:a", b"0").unwrap();
-                either_client.bytes("n:a");
-                either_client.bytes("n:a");
-                let calls_before = count_calls(either_client);
-                write(either_client);
-                let read_value = either_client.bytes("n:a");
-                assert_eq!(
-                    count_calls(either_client),
-                    calls_before + 1,
-                    "{name}: {read_value:?}"
-                );
-            }
-        },
-    );
+    with_both(&server.address, &near_options("strategy s3fifo:10"), |either_client| {
+        for (name, write) in writes {
+            either_client.set("n:a", b"0").unwrap();
+            either_client.bytes("n:a");
+            either_client.bytes("n:a");
+            let calls_before = count_calls(either_client);
+            write(either_client);
+            let read_value = either_client.bytes("n:a");
+            assert_eq!(count_calls(either_client), calls_before + 1, "{name}: {read_value:?}");
+        }
+    });
 }
 
 #[test]
@@ -124,42 +105,26 @@ fn a_request_reads_its_page_and_children_by_one_call_each_and_no_key_twice() {
     store_as_another(&server, &["a", "b", "c", "d", "e"]);
     let strategy_lines =
         "strategy fixed:1+subtree:1+children\nkey e\nchild a b\nchild a c\nchild c d";
-    with_both(
-        &server.address,
-        &near_options(strategy_lines),
-        |either_client| {
-            let scope = either_client
-                .core()
-                .request_scope(Some(b"a"))
-                .unwrap()
-                .unwrap();
-            either_client.get_within(&scope, None);
-            assert_eq!(count_calls(either_client), 1);
-            for key in ["a", "b", "b", "c", "d", "d", "e"] {
-                let full_key = format!("n:{key}");
-                assert_eq!(
-                    either_client.get_within(&scope, Some(&full_key)).unwrap(),
-                    key.as_bytes()
-                );
-            }
-            let stats = either_client.core().near().unwrap().stats();
-            assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 4));
-            assert_eq!(
-                (stats.fixed_set_calls, stats.fixed_loaded, stats.fixed_hits),
-                (1, 1, 1)
-            );
-        },
-    );
+    with_both(&server.address, &near_options(strategy_lines), |either_client| {
+        let scope = either_client.core().request_scope(Some(b"a")).unwrap().unwrap();
+        either_client.get_within(&scope, None);
+        assert_eq!(count_calls(either_client), 1);
+        for key in ["a", "b", "b", "c", "d", "d", "e"] {
+            let full_key = format!("n:{key}");
+            assert_eq!(either_client.get_within(&scope, Some(&full_key)).unwrap(), key.as_bytes());
+        }
+        let stats = either_client.core().near().unwrap().stats();
+        assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 4));
+        assert_eq!((stats.fixed_set_calls, stats.fixed_loaded, stats.fixed_hits), (1, 1, 1));
+    });
 }
 
 #[test]
 fn threads_share_what_the_process_keeps() {
     let server = Server::start();
     store_as_another(&server, &["a"]);
-    let either_client = Arc::new(EitherClient::blocking(
-        &server.address,
-        near_options("strategy lru:10"),
-    ));
+    let either_client =
+        Arc::new(EitherClient::blocking(&server.address, near_options("strategy lru:10")));
     either_client.bytes("n:a");
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -173,18 +138,12 @@ fn threads_share_what_the_process_keeps() {
         thread.join().unwrap();
     }
     let stats = either_client.core().near().unwrap().stats();
-    assert_eq!(
-        (stats.calls, stats.local_cache_hits, stats.reads),
-        (1, 400, 401)
-    );
+    assert_eq!((stats.calls, stats.local_cache_hits, stats.reads), (1, 400, 401));
 }
 
 /// A budget of a call within a request.
 fn budget_within(scope: &Arc<RequestScope>, timeout: Duration) -> Budget<'_> {
-    Budget {
-        scope: Some(scope),
-        ..Budget::new(timeout)
-    }
+    Budget { scope: Some(scope), ..Budget::new(timeout) }
 }
 
 fn scope_of(either_client: &EitherClient) -> Arc<RequestScope> {
@@ -222,9 +181,7 @@ async fn read_within(
     scope: &Arc<RequestScope>,
     keys: &[&str],
 ) -> usize {
-    let EitherClient::Tokio(client, _) = either_client else {
-        unreachable!()
-    };
+    let EitherClient::Tokio(client, _) = either_client else { unreachable!() };
     let near = client.core().near().unwrap().clone();
     let keys: Vec<_> = keys.iter().map(|key| wire_key(key)).collect();
     let budget = budget_within(scope, Duration::from_secs(20));
@@ -284,44 +241,35 @@ fn a_read_that_waits_for_another_keeps_its_own_deadline() {
     let address = listener.local_addr().unwrap().to_string();
     let (long, short) = (Duration::from_secs(3), Duration::from_millis(200));
     let check = |error: &Error, begin: Instant| {
-        let Error::Deadline(context) = error else {
-            panic!("{error}")
-        };
-        assert_eq!(
-            (context.server.as_str(), context.phase),
-            (address.as_str(), Phase::Read)
-        );
+        let Error::Deadline(context) = error else { panic!("{error}") };
+        assert_eq!((context.server.as_str(), context.phase), (address.as_str(), Phase::Read));
         assert!(begin.elapsed() < long / 2, "{:?}", begin.elapsed());
     };
-    with_both(
-        &address,
-        &near_options("strategy remote"),
-        |either_client| {
-            let (scope, core) = (scope_of(either_client), either_client.core());
-            let begin = Instant::now();
-            match either_client {
-                EitherClient::Blocking(client) => std::thread::scope(|threads| {
-                    let first = threads.spawn(|| {
-                        let budget = budget_within(&scope, long);
-                        client.get(wire_key("n:a"), false, &budget)
-                    });
-                    std::thread::sleep(short);
-                    let second = client.get(wire_key("n:a"), false, &budget_within(&scope, short));
-                    check(&second.unwrap_err(), begin);
-                    assert!(first.join().unwrap().is_err());
-                }),
-                EitherClient::Tokio(client, runtime) => runtime.block_on(async {
-                    let (long_budget, short_budget) =
-                        (budget_within(&scope, long), budget_within(&scope, short));
-                    let first = client.get(wire_key("n:a"), false, &long_budget);
-                    let second = async {
-                        let second_result = client.get(wire_key("n:a"), false, &short_budget).await;
-                        check(&second_result.unwrap_err(), begin);
-                    };
-                    assert!(tokio::join!(first, second).0.is_err());
-                }),
-            }
-            assert_eq!(core.near().unwrap().stats().calls, 1, "of the first alone");
-        },
-    );
+    with_both(&address, &near_options("strategy remote"), |either_client| {
+        let (scope, core) = (scope_of(either_client), either_client.core());
+        let begin = Instant::now();
+        match either_client {
+            EitherClient::Blocking(client) => std::thread::scope(|threads| {
+                let first = threads.spawn(|| {
+                    let budget = budget_within(&scope, long);
+                    client.get(wire_key("n:a"), false, &budget)
+                });
+                std::thread::sleep(short);
+                let second = client.get(wire_key("n:a"), false, &budget_within(&scope, short));
+                check(&second.unwrap_err(), begin);
+                assert!(first.join().unwrap().is_err());
+            }),
+            EitherClient::Tokio(client, runtime) => runtime.block_on(async {
+                let (long_budget, short_budget) =
+                    (budget_within(&scope, long), budget_within(&scope, short));
+                let first = client.get(wire_key("n:a"), false, &long_budget);
+                let second = async {
+                    let second_result = client.get(wire_key("n:a"), false, &short_budget).await;
+                    check(&second_result.unwrap_err(), begin);
+                };
+                assert!(tokio::join!(first, second).0.is_err());
+            }),
+        }
+        assert_eq!(core.near().unwrap().stats().calls, 1, "of the first alone");
+    });
 }

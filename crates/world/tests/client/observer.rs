@@ -42,14 +42,10 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             either_client.delete("n:k").unwrap();
             recorder.observed_calls.lock().unwrap().clear();
             either_client.get("n:k").unwrap();
-            either_client
-                .store(StoreMode::Set, "n:k", b"value")
-                .unwrap();
+            either_client.store(StoreMode::Set, "n:k", b"value").unwrap();
             either_client.get("n:k").unwrap();
             either_client.delete("n:k").unwrap();
-            either_client
-                .store_many(&[item("n:a", b"12"), item("n:b", b"345")])
-                .unwrap();
+            either_client.store_many(&[item("n:a", b"12"), item("n:b", b"345")]).unwrap();
             let (values, _) = either_client.get_many(&["a", "b"]).unwrap();
             assert_eq!(values.len(), 2);
             let expected_key = || Some("n:k".to_owned());

@@ -21,10 +21,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Ends the recording, however long a busy machine takes for it, and reads the log.
 fn read_log(recorder: &Recorder, folder: &Path) -> RequestLog {
-    assert!(
-        (0..60).any(|_| recorder.close()),
-        "the log stays incomplete"
-    );
+    assert!((0..60).any(|_| recorder.close()), "the log stays incomplete");
     read_folder(folder).unwrap().log
 }
 
@@ -34,9 +31,7 @@ fn open_recorder(folder: &Path) -> Recorder {
 
 fn keys_of_request(log: &RequestLog, request_index: usize) -> Vec<&str> {
     let items = log.requests.items_of(request_index).iter();
-    items
-        .map(|&item| log.items.keys[item as usize].as_str())
-        .collect()
+    items.map(|&item| log.items.keys[item as usize].as_str()).collect()
 }
 
 #[test]
@@ -55,20 +50,11 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
             let folder = tempfile::tempdir().unwrap();
             let recorder = open_recorder(folder.path());
             let request = recorder.begin_request().unwrap();
-            both!(
-                either_client,
-                delete(wire_key("n:number"), false, &Budget::new(WRITE_TIMEOUT))
-            )
-            .unwrap();
-            record_calls(
-                either_client,
-                &Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request)),
-            );
-            both!(
-                either_client,
-                get(wire_key("n:unrecorded"), false, &Budget::new(WRITE_TIMEOUT))
-            )
-            .unwrap();
+            both!(either_client, delete(wire_key("n:number"), false, &Budget::new(WRITE_TIMEOUT)))
+                .unwrap();
+            record_calls(either_client, &Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request)));
+            both!(either_client, get(wire_key("n:unrecorded"), false, &Budget::new(WRITE_TIMEOUT)))
+                .unwrap();
             drop(request);
             let log = read_log(&recorder, folder.path());
             let read_keys = ["a", "absent", "a", "a", "a", "b", "a b", "c"];
@@ -85,23 +71,12 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
 
 /// Eight reads of keys and eight writes.
 fn record_calls(either_client: &EitherClient, budget: &Budget<'_>) {
-    let course_budget = Budget {
-        parent: Some(b"course:1"),
-        ..*budget
-    };
+    let course_budget = Budget { parent: Some(b"course:1"), ..*budget };
     let key_a = wire_key("n:a");
     let mode = StoreMode::Set;
-    both!(
-        either_client,
-        store(mode, item("n:a", b"12345"), 0, false, budget)
-    )
-    .unwrap();
+    both!(either_client, store(mode, item("n:a", b"12345"), 0, false, budget)).unwrap();
     both!(either_client, get(key_a, false, budget)).unwrap();
-    both!(
-        either_client,
-        get(wire_key("n:absent"), false, &course_budget)
-    )
-    .unwrap();
+    both!(either_client, get(wire_key("n:absent"), false, &course_budget)).unwrap();
     both!(either_client, get(key_a, true, budget)).unwrap();
     both!(either_client, get_and_touch(key_a, 100, budget)).unwrap();
     both!(either_client, inspect(key_a, budget)).unwrap();
@@ -111,25 +86,12 @@ fn record_calls(either_client: &EitherClient, budget: &Budget<'_>) {
     both!(either_client, get_many(&keys, &course_budget)).unwrap();
     both!(either_client, delete(wire_key("n:b"), false, budget)).unwrap();
     both!(either_client, touch(wire_key("n:b"), 100, false, budget)).unwrap();
-    let initial = InitialNumber {
-        number: 1,
-        flags: 7,
-        digits: "1".to_owned(),
-        exptime: 0,
-    };
+    let initial = InitialNumber { number: 1, flags: 7, digits: "1".to_owned(), exptime: 0 };
     let counter = Counter::new(wire_key("n:number"), 1, false, initial);
     both!(either_client, run_steps(counter, budget)).unwrap();
     both!(either_client, delete_many(&[wire_key("n:c")], budget)).unwrap();
-    both!(
-        either_client,
-        store(mode, item("n:b", b"1"), 0, true, budget)
-    )
-    .unwrap();
-    both!(
-        either_client,
-        store(mode, item("n:b", &[b'x'; 1001]), 0, false, budget)
-    )
-    .unwrap_err();
+    both!(either_client, store(mode, item("n:b", b"1"), 0, true, budget)).unwrap();
+    both!(either_client, store(mode, item("n:b", &[b'x'; 1001]), 0, false, budget)).unwrap_err();
 }
 
 #[test]
@@ -157,19 +119,11 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
     for request_index in 0..100 {
         let route = log.requests.routes[request_index] as usize;
         let task: usize = log.requests.route_names[route].parse().unwrap();
-        assert_eq!(
-            keys_of_request(&log, request_index),
-            expected_keys(task),
-            "task {task}"
-        );
+        assert_eq!(keys_of_request(&log, request_index), expected_keys(task), "task {task}");
     }
     for (key, &bytes) in log.items.keys.iter().zip(&log.items.sizes) {
         let (task, _) = key.split_once(':').unwrap();
-        let expected = if key.contains(":many") {
-            0
-        } else {
-            1 + task.parse::<u32>().unwrap()
-        };
+        let expected = if key.contains(":many") { 0 } else { 1 + task.parse::<u32>().unwrap() };
         assert_eq!(bytes, expected, "{key}");
     }
 }

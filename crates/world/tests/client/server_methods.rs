@@ -34,17 +34,11 @@ impl Server {
             ..Config::default()
         };
         let running_server = glasscache_server::start(config).unwrap();
-        let tcp_address = running_server
-            .addresses()
-            .iter()
-            .find_map(|address| match address {
-                Address::Tcp(address) => Some(address.to_string()),
-                Address::Unix(_) => None,
-            });
-        Self {
-            address: tcp_address.unwrap(),
-            running_server: Some(running_server),
-        }
+        let tcp_address = running_server.addresses().iter().find_map(|address| match address {
+            Address::Tcp(address) => Some(address.to_string()),
+            Address::Unix(_) => None,
+        });
+        Self { address: tcp_address.unwrap(), running_server: Some(running_server) }
     }
 }
 
@@ -66,26 +60,14 @@ fn every_method_does_what_it_documents() {
         assert_eq!(either_client.set("k", b"one"), Ok(WriteOutcome::Done));
         let value = either_client.gets("k").unwrap().unwrap();
         assert_eq!((value.flags, value.bytes.as_slice()), (7, &b"one"[..]));
-        assert_eq!(
-            either_client.store(StoreMode::Add, "k", b"x"),
-            Ok(WriteOutcome::NotStored)
-        );
-        assert_eq!(
-            either_client.store(StoreMode::Replace, "k", b"two"),
-            Ok(WriteOutcome::Done)
-        );
+        assert_eq!(either_client.store(StoreMode::Add, "k", b"x"), Ok(WriteOutcome::NotStored));
+        assert_eq!(either_client.store(StoreMode::Replace, "k", b"two"), Ok(WriteOutcome::Done));
         assert_eq!(
             either_client.store(StoreMode::Cas(value.cas), "k", b"x"),
             Ok(WriteOutcome::Exists)
         );
-        assert_eq!(
-            either_client.store(StoreMode::Append, "k", b"!"),
-            Ok(WriteOutcome::Done)
-        );
-        assert_eq!(
-            either_client.store(StoreMode::Prepend, "k", b"<"),
-            Ok(WriteOutcome::Done)
-        );
+        assert_eq!(either_client.store(StoreMode::Append, "k", b"!"), Ok(WriteOutcome::Done));
+        assert_eq!(either_client.store(StoreMode::Prepend, "k", b"<"), Ok(WriteOutcome::Done));
         assert_eq!(either_client.bytes("k").unwrap(), b"<two!");
         assert_eq!(either_client.touch("k", 100), Ok(true));
         assert_eq!(either_client.touch("nobody", 100), Ok(false));
@@ -133,10 +115,7 @@ fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
     with_both_in_each_protocol(&server.address, &long_timeout(), |either_client| {
         either_client.set("taken", b"word").unwrap();
         for _ in 0..WRITES {
-            assert_eq!(
-                either_client.add_noreply("taken", b"other"),
-                Ok(WriteOutcome::Done)
-            );
+            assert_eq!(either_client.add_noreply("taken", b"other"), Ok(WriteOutcome::Done));
         }
         assert_eq!(either_client.bytes("taken").unwrap(), b"word");
         let (_, server_state) = either_client.core().servers().remove(0);
@@ -145,10 +124,7 @@ fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
         {
             thread::yield_now();
         }
-        assert_eq!(
-            server_state.noreply_failures.load(Ordering::Relaxed),
-            WRITES
-        );
+        assert_eq!(server_state.noreply_failures.load(Ordering::Relaxed), WRITES);
         assert_eq!(server_state.faults.load(Ordering::Relaxed), 0);
     });
 }
@@ -160,10 +136,7 @@ fn values_of_every_length_come_back_as_they_were() {
         for length in [0, 1, 4095, 4096, 4097, 65_535, 65_537, 1_000_000] {
             let body: Vec<u8> = (0..length).map(|index| (index * 31 % 251) as u8).collect();
             assert_eq!(either_client.set("long", &body), Ok(WriteOutcome::Done));
-            assert!(
-                either_client.bytes("long").unwrap() == body,
-                "{length} bytes"
-            );
+            assert!(either_client.bytes("long").unwrap() == body, "{length} bytes");
         }
     });
 }
@@ -191,21 +164,11 @@ fn a_bulk_append_or_add_of_which_a_value_is_too_long_is_made_once() {
 #[test]
 fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
     let server = Server::start();
-    let small_limit = Options {
-        value_bytes_max: 1000,
-        ..long_timeout()
-    };
+    let small_limit = Options { value_bytes_max: 1000, ..long_timeout() };
     with_both_in_each_protocol(&server.address, &small_limit, |either_client| {
         either_client.set("k", b"old").unwrap();
         let refused = either_client.set("k", &[b'x'; 1001]);
-        assert!(matches!(
-            refused,
-            Err(Error::TooLarge {
-                bytes: 1001,
-                limit: 1000,
-                ..
-            })
-        ));
+        assert!(matches!(refused, Err(Error::TooLarge { bytes: 1001, limit: 1000, .. })));
         assert_eq!(either_client.get("k"), Ok(None));
         either_client.set("k", b"old").unwrap();
         let failures = either_client.store_many(&[item("a", b"fine"), item("k", &[b'x'; 1001])]);
@@ -224,20 +187,13 @@ fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
         };
         let expected = Some((3 << 20, 1 << 20));
         assert_eq!(
-            either_client
-                .set("k", &body)
-                .as_ref()
-                .err()
-                .and_then(bytes_and_limit_of),
+            either_client.set("k", &body).as_ref().err().and_then(bytes_and_limit_of),
             expected
         );
         let failures = either_client.store_many(&[item("a", b"new"), item("k", &body)]);
         let failures = failures.unwrap();
         assert_eq!(failures.len(), 1);
-        assert_eq!(
-            (failures[0].0, bytes_and_limit_of(&failures[0].1)),
-            (1, expected)
-        );
+        assert_eq!((failures[0].0, bytes_and_limit_of(&failures[0].1)), (1, expected));
         assert_eq!(either_client.bytes("a").unwrap(), b"new");
     });
 }
@@ -257,10 +213,7 @@ fn a_counter_begins_with_its_initial_value_and_flags() {
 #[test]
 fn bulk_calls_reach_every_server() {
     let servers = [Server::start(), Server::start(), Server::start()];
-    let addresses: Vec<_> = servers
-        .iter()
-        .map(|server| server.address.clone())
-        .collect();
+    let addresses: Vec<_> = servers.iter().map(|server| server.address.clone()).collect();
     with_both_in_each_protocol(&addresses.join(","), &long_timeout(), |either_client| {
         let keys: Vec<String> = (0..500).map(|number| format!("key{number}")).collect();
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -274,11 +227,7 @@ fn bulk_calls_reach_every_server() {
             assert!(bytes == bodies[index] && flags == 7);
         }
         let known_servers = either_client.core().servers();
-        assert!(
-            known_servers
-                .iter()
-                .all(|(_, server)| server.connection_counts().0 > 0)
-        );
+        assert!(known_servers.iter().all(|(_, server)| server.connection_counts().0 > 0));
         assert_eq!(either_client.delete_many(&key_refs[..400]), Ok(vec![]));
         assert_eq!(either_client.get_many(&key_refs).unwrap().0.len(), 100);
         assert_eq!(either_client.delete_many(&key_refs), Ok(vec![]));
@@ -291,21 +240,13 @@ fn a_request_to_every_server_is_checked_before_any_gets_it() {
     let addresses = format!("{},{}", servers[0].address, servers[1].address);
     with_both_in_each_protocol(&addresses, &long_timeout(), |either_client| {
         either_client.set("k", b"v").unwrap();
-        let injected = Request::Stats {
-            argument: b"x\r\nflush_all",
-        };
+        let injected = Request::Stats { argument: b"x\r\nflush_all" };
         let refused = either_client.request_all(injected);
         assert!(matches!(refused, Err(Error::BadSetting(_))), "{refused:?}");
         assert_eq!(either_client.bytes("k").unwrap(), b"v");
-        assert_eq!(
-            either_client.request_all(Request::Version).unwrap().len(),
-            2
-        );
+        assert_eq!(either_client.request_all(Request::Version).unwrap().len(), 2);
         either_client.close();
-        assert_eq!(
-            either_client.request_all(Request::Version),
-            Err(Error::Closed)
-        );
+        assert_eq!(either_client.request_all(Request::Version), Err(Error::Closed));
     });
 }
 

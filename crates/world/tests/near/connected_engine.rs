@@ -19,11 +19,7 @@ pub(crate) const FIRST_SECOND: u32 = 10;
 
 /// The worker of a new server.
 pub(crate) fn new_worker() -> InMemoryWorker {
-    let config = Config {
-        memory_bytes: MEMORY_BYTES,
-        hash_seed: Some(7),
-        ..Config::default()
-    };
+    let config = Config { memory_bytes: MEMORY_BYTES, hash_seed: Some(7), ..Config::default() };
     let mut workers = InMemoryWorker::group(config, 1).unwrap();
     workers.remove(0)
 }
@@ -94,10 +90,10 @@ impl ConnectedEngine {
             let Reply::Meta(meta_reply) = reply else {
                 panic!("{reply:?}");
             };
-            let value = pipeline.found_values().first().map(|found| NearValue {
-                flags: found.flags,
-                bytes: pipeline.body(found).into(),
-            });
+            let value = pipeline
+                .found_values()
+                .first()
+                .map(|found| NearValue { flags: found.flags, bytes: pipeline.body(found).into() });
             fetched_items.record_item(item_count, value, meta_reply.ttl_s);
             item_count += 1;
         });
@@ -120,10 +116,7 @@ impl ConnectedEngine {
 }
 
 pub(crate) fn wire_key(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
+    WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
 /// The server as a client with this near cache knows it.

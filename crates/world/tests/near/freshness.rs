@@ -107,10 +107,7 @@ impl Simulation {
             ..StrategyOptions::new(text.parse().unwrap())
         };
         let mut worker = new_worker();
-        let key_encoder = KeyEncoder {
-            namespace: b"",
-            encoding: KeyEncoding::Refuse,
-        };
+        let key_encoder = KeyEncoder { namespace: b"", encoding: KeyEncoding::Refuse };
         let mut new_client = |_| {
             let near = Arc::new(ClientNearCache::new(options.clone(), key_encoder).unwrap());
             let server_state = new_server_state(&near);
@@ -121,11 +118,7 @@ impl Simulation {
                 replies: None,
             };
             let calls = (0..CALLS_IN_FLIGHT_MAX).map(new_call).collect();
-            Client {
-                near,
-                _server_state: server_state,
-                calls,
-            }
+            Client { near, _server_state: server_state, calls }
         };
         let clients = (0..CLIENTS).map(&mut new_client).collect();
         Self {
@@ -185,21 +178,14 @@ impl Simulation {
         match change {
             Change::Set(value, exptime) => call_state.connected_engine.submit(&Request::Store {
                 mode: StoreMode::Set,
-                item: Item {
-                    key: wire_key(&name),
-                    flags: 0,
-                    body: value.to_string().as_bytes(),
-                },
+                item: Item { key: wire_key(&name), flags: 0, body: value.to_string().as_bytes() },
                 exptime,
                 noreply: false,
             }),
-            Change::Delete => call_state.connected_engine.submit(&Request::Delete {
-                key: wire_key(&name),
-                noreply: false,
-            }),
-            Change::Flush => call_state
+            Change::Delete => call_state
                 .connected_engine
-                .submit(&Request::Flush { delay_s: 0 }),
+                .submit(&Request::Delete { key: wire_key(&name), noreply: false }),
+            Change::Flush => call_state.connected_engine.submit(&Request::Flush { delay_s: 0 }),
         };
         call_state.operation = Some(Operation::Write(change, Vec::new()));
     }
@@ -214,9 +200,7 @@ impl Simulation {
     ) {
         let call_state = &mut self.clients[client].calls[call];
         if let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
-            call_state.connected_engine.submit(&Request::GetWithTtls {
-                keys: &fetch.keys(),
-            });
+            call_state.connected_engine.submit(&Request::GetWithTtls { keys: &fetch.keys() });
             call_state.operation = Some(Operation::Read(Box::new(read), fetch, started_at));
             return;
         }
@@ -234,11 +218,7 @@ impl Simulation {
     fn execute(&mut self, client: usize, call: usize) {
         let second = self.second();
         let call_state = &mut self.clients[client].calls[call];
-        call_state.replies = Some(
-            call_state
-                .connected_engine
-                .execute(&mut self.worker, second),
-        );
+        call_state.replies = Some(call_state.connected_engine.execute(&mut self.worker, second));
         let Some(Operation::Write(change, made_versions)) = &mut call_state.operation else {
             return;
         };
@@ -267,9 +247,8 @@ impl Simulation {
         call_state.connected_engine.engine.feed(replies);
         match call_state.operation.take() {
             Some(Operation::Read(mut read, fetch, started_at)) => {
-                let (fetched, failures) = call_state
-                    .connected_engine
-                    .read_fetched_items(fetch.keys().len());
+                let (fetched, failures) =
+                    call_state.connected_engine.read_fetched_items(fetch.keys().len());
                 read.finish_fetch(&fetch, fetched, failures, self.now);
                 self.continue_read(client, call, *read, started_at);
             }
@@ -295,13 +274,9 @@ impl Simulation {
         let Some(value) = value else { return };
         self.hits += usize::from(is_hit);
         let versions = &self.versions[key];
-        let version_index = versions
-            .iter()
-            .position(|version| version.value == Some(value));
+        let version_index = versions.iter().position(|version| version.value == Some(value));
         let Some(version_index) = version_index else {
-            return self
-                .violations
-                .push(format!("k{key} has {value}, which was never written"));
+            return self.violations.push(format!("k{key} has {value}, which was never written"));
         };
         let second = self.second();
         if is_hit
@@ -309,8 +284,7 @@ impl Simulation {
                 .expiry_second
                 .is_some_and(|expiry_second| second >= expiry_second)
         {
-            self.violations
-                .push(format!("k{key} is served past its TTL"));
+            self.violations.push(format!("k{key} is served past its TTL"));
         }
         let stale = versions[version_index + 1..].iter().find_map(|later| {
             let age = started_at.checked_duration_since(later.acknowledged_at?)?;

@@ -67,17 +67,11 @@ impl<'s> Process<'s> {
     fn new(site: &'s Site, file: &StrategyFile, share: f64, seed: u64) -> Self {
         let by = ShareBy::Request;
         let options = StrategyOptions {
-            share: Some(RolloutShare {
-                fraction: share,
-                by,
-            }),
+            share: Some(RolloutShare { fraction: share, by }),
             near_ttl: None,
             ..StrategyOptions::new(file.clone())
         };
-        let key_encoder = KeyEncoder {
-            namespace: b"",
-            encoding: KeyEncoding::Refuse,
-        };
+        let key_encoder = KeyEncoder { namespace: b"", encoding: KeyEncoding::Refuse };
         Self {
             site,
             near: Arc::new(ClientNearCache::new(options, key_encoder).unwrap()),
@@ -102,10 +96,7 @@ impl<'s> Process<'s> {
             for (index, key) in keys.iter().enumerate() {
                 let size = self.site.sizes[std::str::from_utf8(key.bytes).unwrap()];
                 fetched_bytes += u64::from(size);
-                let value = NearValue {
-                    flags: 0,
-                    bytes: vec![0; size as usize].into(),
-                };
+                let value = NearValue { flags: 0, bytes: vec![0; size as usize].into() };
                 fetched_items.record_item(index, Some(value), Some(-1));
             }
             let key_count = keys.len() as u64;
@@ -166,12 +157,9 @@ fn count_disabled_processes(
 fn good_strategies_are_kept_in_95_of_100_processes() {
     let site = Site::new();
     let mut disabled = Vec::new();
-    for notation in [
-        "fixed:100",
-        "lru:100",
-        "fixed-bytes:512k+s3fifo:75+children+subtree:1",
-        "together:60",
-    ] {
+    for notation in
+        ["fixed:100", "lru:100", "fixed-bytes:512k+s3fifo:75+children+subtree:1", "together:60"]
+    {
         let file = site.new_strategy_file(notation);
         assert_eq!(file.forecast.len(), 4, "{notation}");
         let counts_by_share = [(0.1, 25), (1.0, 10)].map(|(share, process_count)| {
@@ -179,12 +167,8 @@ fn good_strategies_are_kept_in_95_of_100_processes() {
         });
         disabled.push((notation, counts_by_share));
     }
-    let sum = |share_index: usize| {
-        disabled
-            .iter()
-            .map(|(_, counts)| counts[share_index])
-            .sum::<usize>()
-    };
+    let sum =
+        |share_index: usize| disabled.iter().map(|(_, counts)| counts[share_index]).sum::<usize>();
     eprintln!("disabled, of 25 with a share of 0.1 and of 10 with all requests: {disabled:?}");
     assert!(sum(0) <= 5, "of 25 each: {disabled:?}");
     assert!(sum(1) <= 2, "of 10 each: {disabled:?}");

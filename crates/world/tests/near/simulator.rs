@@ -59,14 +59,10 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
     let kinds = ["user", "profile", "rights"];
     let format_key = |item: usize| format!("{}:{}", kinds[item % 3], item / 3);
     let sizes = (0..item_count).map(|_| rng.below(900) as u32).collect();
-    let mut requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
+    let mut requests = Requests { starts: vec![0], ..Requests::default() };
     for number in 0..REQUESTS {
-        let mut read_items: Vec<u32> = (0..rng.below(9))
-            .map(|_| rng.below_skewed(item_count))
-            .collect();
+        let mut read_items: Vec<u32> =
+            (0..rng.below(9)).map(|_| rng.below_skewed(item_count)).collect();
         if rng.below(2) == 0 {
             let user = rng.below_skewed(item_count / 3) * 3;
             read_items.extend(user..user + 3);
@@ -85,11 +81,7 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
         requests.starts.push(requests.items.len());
     }
     RequestLog {
-        items: Items {
-            keys: (0..item_count).map(format_key).collect(),
-            parents,
-            sizes,
-        },
+        items: Items { keys: (0..item_count).map(format_key).collect(), parents, sizes },
         requests,
         truncated_after: None,
     }
@@ -137,18 +129,11 @@ impl Process {
             byte_accounting: ByteAccounting::Value,
             ..StrategyOptions::new(file.clone())
         };
-        let key_encoder = KeyEncoder {
-            namespace: b"",
-            encoding: KeyEncoding::Refuse,
-        };
+        let key_encoder = KeyEncoder { namespace: b"", encoding: KeyEncoding::Refuse };
         let near = Arc::new(ClientNearCache::new(options, key_encoder).unwrap());
         let server_state = new_server_state(&near);
         let connected_engine = ConnectedEngine::new(worker, &server_state, now);
-        Self {
-            near,
-            connected_engine,
-            _server_state: server_state,
-        }
+        Self { near, connected_engine, _server_state: server_state }
     }
 
     fn read(
@@ -161,16 +146,12 @@ impl Process {
         let keys: Vec<_> = key.map(wire_key).into_iter().collect();
         let mut near_read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
         while let Some(NearStep::Fetch(fetch)) = near_read.step(now) {
-            let (fetched, failures) = self
-                .connected_engine
-                .run_fetch(worker, &fetch, FIRST_SECOND);
+            let (fetched, failures) = self.connected_engine.run_fetch(worker, &fetch, FIRST_SECOND);
             near_read.finish_fetch(&fetch, fetched, failures, now);
         }
         let (values, failures) = near_read.finish();
         assert!(failures.is_empty());
-        values
-            .first()
-            .and_then(|value| Some(value.as_ref()?.bytes.len()))
+        values.first().and_then(|value| Some(value.as_ref()?.bytes.len()))
     }
 }
 
@@ -183,11 +164,7 @@ fn start_server_with(log: &RequestLog, now: Instant) -> InMemoryWorker {
         let body = vec![b'x'; size as usize];
         connected_engine.submit(&Request::Store {
             mode: StoreMode::Set,
-            item: Item {
-                key: wire_key(key),
-                flags: 0,
-                body: &body,
-            },
+            item: Item { key: wire_key(key), flags: 0, body: &body },
             exptime: 0,
             noreply: false,
         });
@@ -204,9 +181,8 @@ fn run_client(
     worker: &mut InMemoryWorker,
 ) -> Vec<RequestStats> {
     let now = Instant::now();
-    let mut processes: Vec<Process> = (0..INSTANCES)
-        .map(|_| Process::new(file, worker, now))
-        .collect();
+    let mut processes: Vec<Process> =
+        (0..INSTANCES).map(|_| Process::new(file, worker, now)).collect();
     let request_indices = 0..log.requests.len();
     let stats = request_indices.map(|request_index| {
         let process = &mut processes[usize::from(log.requests.instances[request_index])];
@@ -242,33 +218,21 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
         let mut worker = start_server_with(&log, Instant::now());
         for notation in list_notations(log.items.len()) {
             let strategy: Strategy = notation.parse().unwrap();
-            let lesson = learn(
-                strategy.companion_share_percent,
-                &prepared,
-                0..prepared.second_half_start(),
-            );
+            let lesson =
+                learn(strategy.companion_share_percent, &prepared, 0..prepared.second_half_start());
             let choices = Choices {
                 fixed: &choose_fixed(strategy.fixed, &prepared, &cost),
                 learned: &lesson.items,
             };
-            let simulated_stats = run(
-                &prepared,
-                &cost,
-                &strategy,
-                choices,
-                CostMode::Median,
-                log.requests.len(),
-            );
+            let simulated_stats =
+                run(&prepared, &cost, &strategy, choices, CostMode::Median, log.requests.len());
             // The client runs what was written into the file.
             let file = build_strategy_file(&prepared, &cost, &strategy).to_string();
             let client_stats = run_client(&log, &file.parse().unwrap(), &mut worker);
             for (request_index, (client, simulated)) in
                 client_stats.iter().zip(&simulated_stats).enumerate()
             {
-                let simulated = RequestStats {
-                    added_ns: 0,
-                    ..*simulated
-                };
+                let simulated = RequestStats { added_ns: 0, ..*simulated };
                 assert_eq!(*client, simulated, "{notation}, request {request_index}");
             }
             compared_requests += client_stats.len();

@@ -48,19 +48,14 @@ impl Args {
         let scenarios = super::select_scenarios(built_in, &self.scenario)?;
         let servers =
             super::new_pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
-        let pair_plan = PairPlan {
-            pair_count: self.pairs.max(1),
-            seconds: self.seconds.clamp(0.05, 60.0),
-        };
+        let pair_plan =
+            PairPlan { pair_count: self.pairs.max(1), seconds: self.seconds.clamp(0.05, 60.0) };
         let mut progress = |line: &str| eprintln!("  {line}");
         let comparison =
             compare(&servers, &scenarios, pair_plan, &mut progress).map_err(failure)?;
         let record = Record::new(
             &super::format_record_name("builds", self.scenario.iter().cloned()),
-            &[
-                ("new", &read_version(&servers.glasscache)),
-                ("old", &read_version(&self.old)),
-            ],
+            &[("new", &read_version(&servers.glasscache)), ("old", &read_version(&self.old))],
             json!({ "layout": servers.layout.describe(), "effort": pair_plan, "seed": "the number of the pair" }),
             json!(comparison),
         );
@@ -93,16 +88,8 @@ fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Fail
         format_interval(mean_cpu_ratio_of_pairs),
     )))?;
     out.print_line("")?;
-    let mut table = Table::new(&[
-        "",
-        "new us",
-        "old us",
-        "ratio",
-        "95 % interval",
-        "",
-        "pairs",
-        "disturbed",
-    ]);
+    let mut table =
+        Table::new(&["", "new us", "old us", "ratio", "95 % interval", "", "pairs", "disturbed"]);
     for compared in &comparison.scenarios {
         table.push_row(format_row(compared));
     }

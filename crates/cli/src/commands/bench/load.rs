@@ -41,12 +41,7 @@ pub(crate) struct Args {
     #[arg(conflicts_with_all = ["scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"])]
     target: Option<String>,
     /// Compare with this server, in interleaved rounds
-    #[arg(
-        long,
-        value_name = "TARGET",
-        requires = "target",
-        conflicts_with = "search"
-    )]
+    #[arg(long, value_name = "TARGET", requires = "target", conflicts_with = "search")]
     vs: Option<String>,
     /// Open loop: N requests a second, however long the replies take
     #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = parse_rate)]
@@ -195,10 +190,7 @@ impl Args {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.hdr {
-            write_atomically(
-                path,
-                live::format_percentile_table(&result.measured).as_bytes(),
-            )?;
+            write_atomically(path, live::format_percentile_table(&result.measured).as_bytes())?;
         }
         if let Some(path) = &self.hdr_log {
             write_atomically(
@@ -215,15 +207,8 @@ impl Args {
             eprintln!("page written to {}", path.display());
         }
         let wrong_values = result.measured.wrong_values
-            + result
-                .other_and_ratio
-                .as_ref()
-                .map_or(0, |(other, _)| other.wrong_values);
-        Ok(if wrong_values > 0 {
-            Exit::Finding
-        } else {
-            Exit::Success
-        })
+            + result.other_and_ratio.as_ref().map_or(0, |(other, _)| other.wrong_values);
+        Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
     }
 
     fn build_settings(&self) -> Result<Settings, Failure> {
@@ -244,10 +229,9 @@ impl Args {
         let [get, multi_get, set, delete] = self.mix.shares;
         let trace = self.read_trace()?;
         let (popularity, keys) = match (&self.popularity, &trace) {
-            (_, Some(trace)) => (
-                Popularity::Trace(trace.requested_key_numbers.clone()),
-                trace.keys,
-            ),
+            (_, Some(trace)) => {
+                (Popularity::Trace(trace.requested_key_numbers.clone()), trace.keys)
+            }
             (popularity, None) => {
                 let keys = self.keys.unwrap_or(DEFAULT_KEYS);
                 let exponent = match popularity {
@@ -261,13 +245,7 @@ impl Args {
             popularity,
             keys,
             values: Values::new(self.read_value_size(trace.as_ref())?, self.seed),
-            mix: Mix {
-                get,
-                multi_get,
-                keys_per_get: self.keys_per_get as usize,
-                set,
-                delete,
-            },
+            mix: Mix { get, multi_get, keys_per_get: self.keys_per_get as usize, set, delete },
             ttl_s: self.ttl,
             fills_misses: self.fill,
         })
@@ -301,18 +279,11 @@ impl Args {
                 "--keys: a trace has its own number of keys, so leave one of the two out",
             ));
         }
-        let columns = Columns {
-            size: self.size == SizeArg::Trace,
-            ..Columns::KEY
-        };
+        let columns = Columns { size: self.size == SizeArg::Trace, ..Columns::KEY };
         let mut stream = self.trace_input.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let path_text = path.display().to_string();
-        report_left_out(
-            &path_text,
-            trace.requested_key_numbers.len() as u64,
-            &*stream,
-        );
+        report_left_out(&path_text, trace.requested_key_numbers.len() as u64, &*stream);
         if trace.requested_key_numbers.is_empty() {
             let message = format!("{path_text}: the trace has no requests");
             return Err(Failure::new(Exit::BadData, message));
@@ -343,10 +314,7 @@ impl Args {
     ) -> Result<(LoadResult, Option<Failure>), Failure> {
         let load_targets: Vec<Target> = targets
             .iter()
-            .map(|target| Target {
-                access: target.access.clone(),
-                meter: target.meter.clone(),
-            })
+            .map(|target| Target { access: target.access.clone(), meter: target.meter.clone() })
             .collect();
         for (load_target, target) in load_targets.iter().zip(targets) {
             live::fill(settings, load_target, traffic)
@@ -355,74 +323,40 @@ impl Args {
         let bar = new_progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
         let to_failure = |end: EarlyEnd| {
-            let name = targets
-                .get(end.target_index)
-                .map_or("", |target| &target.name);
+            let name = targets.get(end.target_index).map_or("", |target| &target.name);
             failure(name, &end.error)
         };
-        let failure_of_first_target = |error| {
-            to_failure(EarlyEnd {
-                target_index: 0,
-                error,
-            })
-        };
+        let failure_of_first_target = |error| to_failure(EarlyEnd { target_index: 0, error });
         let (measured, other_and_ratio, objective_and_rates, mut early_end) =
             match (&load_targets[..], self.search) {
                 ([first, second], _) => {
-                    let Comparison {
-                        measured: [measured, other_measured],
-                        ratios,
-                        early_end,
-                    } = live::compare(settings, [first, second], traffic, progress)
-                        .map_err(to_failure)?;
+                    let Comparison { measured: [measured, other_measured], ratios, early_end } =
+                        live::compare(settings, [first, second], traffic, progress)
+                            .map_err(to_failure)?;
                     let other_and_ratio = Some((other_measured, ratios));
-                    (
-                        Some(measured),
-                        other_and_ratio,
-                        None,
-                        early_end.map(to_failure),
-                    )
+                    (Some(measured), other_and_ratio, None, early_end.map(to_failure))
                 }
                 ([first, ..], Some(objective)) => {
-                    let SearchResult {
-                        tried_rates,
-                        best,
-                        error,
-                    } = live::search(settings, first, traffic, objective, progress)
-                        .map_err(failure_of_first_target)?;
+                    let SearchResult { tried_rates, best, error } =
+                        live::search(settings, first, traffic, objective, progress)
+                            .map_err(failure_of_first_target)?;
                     let objective_and_rates = Some((objective, tried_rates));
-                    (
-                        best,
-                        None,
-                        objective_and_rates,
-                        error.map(failure_of_first_target),
-                    )
+                    (best, None, objective_and_rates, error.map(failure_of_first_target))
                 }
                 ([first, ..], None) => {
                     let (measured, error) =
                         live::run(settings, first, traffic).map_err(failure_of_first_target)?;
-                    (
-                        Some(measured),
-                        None,
-                        None,
-                        error.map(failure_of_first_target),
-                    )
+                    (Some(measured), None, None, error.map(failure_of_first_target))
                 }
                 ([], _) => (None, None, None, None),
             };
         bar.finish_and_clear();
         // The keys of a server that failed cannot be removed.
         if early_end.is_none() {
-            early_end = load_targets
-                .iter()
-                .enumerate()
-                .find_map(|(target_index, load_target)| {
-                    let error = live::clear(settings, load_target, traffic).err()?;
-                    Some(to_failure(EarlyEnd {
-                        target_index,
-                        error,
-                    }))
-                });
+            early_end = load_targets.iter().enumerate().find_map(|(target_index, load_target)| {
+                let error = live::clear(settings, load_target, traffic).err()?;
+                Some(to_failure(EarlyEnd { target_index, error }))
+            });
         }
         let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
         let Some(measured) = measured else {
@@ -434,12 +368,7 @@ impl Args {
             let message = "stopped in the warm-up, before any request was counted";
             return Err(Failure::new(Exit::Interrupted, message));
         }
-        let result = LoadResult {
-            measured,
-            other_and_ratio,
-            objective_and_rates,
-            is_stopped,
-        };
+        let result = LoadResult { measured, other_and_ratio, objective_and_rates, is_stopped };
         Ok((result, early_end))
     }
 
@@ -503,10 +432,7 @@ fn no_rate_holds_failure(
         ))
     });
     let lowest_rate_text = lowest_rate_text.unwrap_or_default();
-    Failure::new(
-        Exit::Finding,
-        format!("no rate holds the objective{lowest_rate_text}"),
-    )
+    Failure::new(Exit::Finding, format!("no rate holds the objective{lowest_rate_text}"))
 }
 
 fn failure(target_name: &str, error: &load::Error) -> Failure {

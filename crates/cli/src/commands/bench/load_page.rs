@@ -7,9 +7,8 @@ use super::load_table::{LoadResult, format_sentence};
 use crate::table::{format_count, format_decimal};
 
 /// Percentiles of the chart.
-const CHART_PERCENTS: [f64; 12] = [
-    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99,
-];
+const CHART_PERCENTS: [f64; 12] =
+    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
 /// Builds the page.
 pub(super) fn build_page(target_descriptions: &[String], result: &LoadResult) -> Page {
@@ -50,9 +49,7 @@ fn build_percentile_chart(described_measurements: &[(&String, &LoadMeasurement)]
             1 => format!("from the {time} time"),
             _ => format!("{target_description}, from the {time} time"),
         };
-        series.push(new_series(&series_label("intended"), &|percent| {
-            tally.latency_us(percent)
-        }));
+        series.push(new_series(&series_label("intended"), &|percent| tally.latency_us(percent)));
         if tally.from_intended.is_some() {
             series.push(new_series(&series_label("send"), &|percent| {
                 tally.latency_from_send_us(percent)
@@ -138,9 +135,7 @@ fn build_figures_table(described_measurements: &[(&String, &LoadMeasurement)]) -
             format_decimal(latency.p50),
             format_decimal(latency.p99),
             format_decimal(latency.p99_9),
-            measured
-                .server_cpu_us
-                .map_or_else(|| "-".to_owned(), format_decimal),
+            measured.server_cpu_us.map_or_else(|| "-".to_owned(), format_decimal),
             format_decimal(measured.generator_cpu_us),
             format_count(measured.wrong_values),
         ]

@@ -37,11 +37,7 @@ pub(super) fn format_result(target_descriptions: &[String], result: &LoadResult)
     if let Some((_, tried_rates)) = &result.objective_and_rates {
         let mut table = Table::new(&["", "requests/s", "us", ""]);
         for tried_rate in tried_rates {
-            let outcome_text = if tried_rate.meets_objective {
-                "holds"
-            } else {
-                "does not hold"
-            };
+            let outcome_text = if tried_rate.meets_objective { "holds" } else { "does not hold" };
             table.push_row([
                 String::new(),
                 format_count(tried_rate.rate as u64),
@@ -61,10 +57,7 @@ pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResul
     let description = target_descriptions.first().map_or("", String::as_str);
     let rate = format_count(measured.requests_per_second.round() as u64);
     let latency_us = &measured.latency_us.intended;
-    let (p50, p99) = (
-        format_decimal(latency_us.p50),
-        format_decimal(latency_us.p99),
-    );
+    let (p50, p99) = (format_decimal(latency_us.p50), format_decimal(latency_us.p99));
     let mut sentence = match &result.objective_and_rates {
         Some((objective, _)) => format!(
             "{description} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
@@ -142,14 +135,8 @@ fn build_latency_table(measured: &LoadMeasurement) -> Table {
 
 fn build_cost_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
-    let server_cpu = measured
-        .server_cpu_us
-        .map_or_else(|| "-".to_owned(), format_decimal);
-    table.push_row([
-        String::new(),
-        server_cpu,
-        format_decimal(measured.generator_cpu_us),
-    ]);
+    let server_cpu = measured.server_cpu_us.map_or_else(|| "-".to_owned(), format_decimal);
+    table.push_row([String::new(), server_cpu, format_decimal(measured.generator_cpu_us)]);
     table
 }
 
@@ -157,10 +144,7 @@ fn format_notes(result: &LoadResult) -> String {
     let mut notes = Vec::new();
     let measured = &result.measured;
     if measured.wrong_values > 0 {
-        let first_wrong_value = measured
-            .first_wrong_value
-            .as_deref()
-            .unwrap_or("no description");
+        let first_wrong_value = measured.first_wrong_value.as_deref().unwrap_or("no description");
         notes.push(format!(
             "{} values were WRONG; the first: {first_wrong_value}.",
             format_count(measured.wrong_values)
@@ -171,16 +155,10 @@ fn format_notes(result: &LoadResult) -> String {
         notes.push(format!("{:.1} % of the keys were missed.", share * 100.0));
     }
     if measured.refused > 0 {
-        notes.push(format!(
-            "{} writes had no effect.",
-            format_count(measured.refused)
-        ));
+        notes.push(format!("{} writes had no effect.", format_count(measured.refused)));
     }
     if measured.other_cores > 0.2 {
-        notes.push(format!(
-            "Other processes used {:.1} cores meanwhile.",
-            measured.other_cores
-        ));
+        notes.push(format!("Other processes used {:.1} cores meanwhile.", measured.other_cores));
     }
     notes.push(
         "The generator's share is the time in which a reply was readable but not yet read. The intended time is when \

@@ -42,9 +42,7 @@ pub(super) struct MixArg {
 const REQUEST_KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
 
 fn parse_positive(text: &str) -> Option<f64> {
-    text.parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite() && *number > 0.0)
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0)
 }
 
 pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
@@ -81,20 +79,13 @@ pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
     }
     if let Some(parameters) = text.strip_prefix("lognormal:") {
         let (median, sigma) = parameters.split_once(':').ok_or_else(format_expected)?;
-        let (median, sigma) = parse_positive(median)
-            .zip(parse_positive(sigma))
-            .ok_or_else(format_expected)?;
-        return Ok(SizeArg::Distribution(Size::LogNormal {
-            median,
-            sigma,
-            max: VALUE_BYTES_MAX,
-        }));
+        let (median, sigma) =
+            parse_positive(median).zip(parse_positive(sigma)).ok_or_else(format_expected)?;
+        return Ok(SizeArg::Distribution(Size::LogNormal { median, sigma, max: VALUE_BYTES_MAX }));
     }
     let bytes: u32 = text.parse().map_err(|_| format_expected())?;
     let is_valid = bytes <= 1 << 30;
-    is_valid
-        .then_some(SizeArg::Distribution(Size::Fixed(bytes)))
-        .ok_or_else(format_expected)
+    is_valid.then_some(SizeArg::Distribution(Size::Fixed(bytes))).ok_or_else(format_expected)
 }
 
 pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
@@ -131,16 +122,10 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed_and_invalid_ones_are_refused() {
-        assert_eq!(
-            parse_size("lognormal:230:1.5"),
-            Ok(SizeArg::Distribution(Size::MIX))
-        );
+        assert_eq!(parse_size("lognormal:230:1.5"), Ok(SizeArg::Distribution(Size::MIX)));
         assert_eq!(parse_size("trace"), Ok(SizeArg::Trace));
         let stats = SizeSource::Stats("cache1:11211".to_owned());
-        assert_eq!(
-            parse_size("stats:cache1:11211"),
-            Ok(SizeArg::FromSource(stats))
-        );
+        assert_eq!(parse_size("stats:cache1:11211"), Ok(SizeArg::FromSource(stats)));
         for invalid_text in ["1k", "lognormal:1", "histogram:", "clusters"] {
             assert!(parse_size(invalid_text).is_err(), "{invalid_text}");
         }
@@ -149,10 +134,7 @@ mod tests {
     #[test]
     fn popularities_are_parsed_and_invalid_ones_are_refused() {
         assert_eq!(parse_popularity("zipf:0.9"), Ok(PopularityArg::Zipf(0.9)));
-        assert_eq!(
-            parse_popularity("trace:a:b.csv"),
-            Ok(PopularityArg::Trace("a:b.csv".into()))
-        );
+        assert_eq!(parse_popularity("trace:a:b.csv"), Ok(PopularityArg::Trace("a:b.csv".into())));
         for invalid_text in ["zipf:0", "normal", "trace:"] {
             assert!(parse_popularity(invalid_text).is_err(), "{invalid_text}");
         }

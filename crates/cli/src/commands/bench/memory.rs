@@ -60,10 +60,7 @@ enum Section {
 impl Args {
     /// Runs the chosen sections.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let servers = ServerPair {
-            is_pinned: false,
-            ..self.common.find_servers()?
-        };
+        let servers = ServerPair { is_pinned: false, ..self.common.find_servers()? };
         let is_selected =
             |section: Section| self.sections.is_empty() || self.sections.contains(&section);
         let mut results = Vec::new();
@@ -73,20 +70,14 @@ impl Args {
         }
         // What was measured before an end or an error has been printed, and is not kept.
         outcome?;
-        let figures = results
-            .into_iter()
-            .map(|result| (result.name.to_owned(), result.figures));
+        let figures = results.into_iter().map(|result| (result.name.to_owned(), result.figures));
         let our_version = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
-        let section_names = self
-            .sections
-            .iter()
-            .map(|section| format!("{section:?}").to_lowercase());
+        let section_names =
+            self.sections.iter().map(|section| format!("{section:?}").to_lowercase());
         let name = super::format_record_name(
             "memory",
-            section_names
-                .chain(self.size_names.clone())
-                .chain(self.bound_names.clone()),
+            section_names.chain(self.size_names.clone()).chain(self.bound_names.clone()),
         );
         let record = Record::new(
             &name,
@@ -167,12 +158,8 @@ impl Args {
         } else {
             Some(measure_fill_sequence(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
-        let resident_bytes_max = ours
-            .fills
-            .iter()
-            .map(|sequence_fill| sequence_fill.resident_bytes)
-            .max()
-            .unwrap_or(0);
+        let resident_bytes_max =
+            ours.fills.iter().map(|sequence_fill| sequence_fill.resident_bytes).max().unwrap_or(0);
         Ok(SectionResult {
             name: "chain",
             conclusion: format!(
@@ -202,11 +189,7 @@ impl Args {
                 finding.name.clone(),
                 format!("{:.1}", finding.bound),
                 format!("{:.2}", finding.measured),
-                format!(
-                    "{} {}",
-                    if finding.is_met() { "met   " } else { "MISSED" },
-                    finding.note
-                ),
+                format!("{} {}", if finding.is_met() { "met   " } else { "MISSED" }, finding.note),
             ]);
         }
         let met_count = findings.iter().filter(|finding| finding.is_met()).count();
@@ -233,10 +216,7 @@ struct SectionResult {
 
 /// The conclusion of all sections, then their tables.
 fn print(out: &Output, results: &[SectionResult]) -> Result<(), Failure> {
-    let conclusions: Vec<&str> = results
-        .iter()
-        .map(|result| result.conclusion.as_str())
-        .collect();
+    let conclusions: Vec<&str> = results.iter().map(|result| result.conclusion.as_str()).collect();
     out.print_line(wrap(&format!("In memory: {}.", conclusions.join("; "))))?;
     for result in results {
         out.print_line(format!("\n{}", wrap(&result.title)))?;
@@ -301,18 +281,13 @@ impl Fill {
             };
             Some((default_fill, best_fill))
         };
-        Ok(Fill {
-            memory_mib,
-            size: size.clone(),
-            ours,
-            theirs,
-        })
+        Ok(Fill { memory_mib, size: size.clone(), ours, theirs })
     }
 
     fn ratio(&self) -> f64 {
-        self.theirs.as_ref().map_or(f64::NAN, |(default_fill, _)| {
-            self.ours.density() / default_fill.density()
-        })
+        self.theirs
+            .as_ref()
+            .map_or(f64::NAN, |(default_fill, _)| self.ours.density() / default_fill.density())
     }
 
     /// Whether the ratio is below what is demanded of it.
@@ -332,25 +307,16 @@ impl Fill {
 
     fn format_row(&self) -> [String; 11] {
         let format_their_density = |select_side: fn(&(FillResult, FillResult)) -> &FillResult| {
-            self.theirs
-                .as_ref()
-                .map_or("-".to_owned(), |default_and_best| {
-                    format!("{:.3}", select_side(default_and_best).density())
-                })
+            self.theirs.as_ref().map_or("-".to_owned(), |default_and_best| {
+                format!("{:.3}", select_side(default_and_best).density())
+            })
         };
-        let ratio_to_best = self
-            .theirs
-            .as_ref()
-            .map(|(_, best_fill)| self.ours.density() / best_fill.density());
+        let ratio_to_best =
+            self.theirs.as_ref().map(|(_, best_fill)| self.ours.density() / best_fill.density());
         let required_ratio_text =
-            self.size
-                .required_ratio
-                .map_or(String::new(), |required_ratio| {
-                    format!(
-                        "{required_ratio:.2}{}",
-                        if self.is_missed() { " *" } else { "  " }
-                    )
-                });
+            self.size.required_ratio.map_or(String::new(), |required_ratio| {
+                format!("{required_ratio:.2}{}", if self.is_missed() { " *" } else { "  " })
+            });
         [
             self.size.name.to_owned(),
             self.memory_mib.to_string(),
@@ -360,11 +326,7 @@ impl Fill {
             self.ours.refused.to_string(),
             format_their_density(|(default_fill, _)| default_fill),
             format_their_density(|(_, best_fill)| best_fill),
-            if self.theirs.is_some() {
-                format!("{:.2}", self.ratio())
-            } else {
-                "-".to_owned()
-            },
+            if self.theirs.is_some() { format!("{:.2}", self.ratio()) } else { "-".to_owned() },
             required_ratio_text,
             ratio_to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]
@@ -403,23 +365,13 @@ fn build_fill_sequence_table(
             sequence_fill.name.to_owned(),
             format_mib(sequence_fill.resident_bytes),
             format!("{resident_limit_mib:.1}"),
-            format!(
-                "{:.3}",
-                sequence_fill.user_bytes_after_fill as f64 / limit_bytes
-            ),
-            format!(
-                "{:.3}",
-                sequence_fill.user_bytes_at_end as f64 / limit_bytes
-            ),
+            format!("{:.3}", sequence_fill.user_bytes_after_fill as f64 / limit_bytes),
+            format!("{:.3}", sequence_fill.user_bytes_at_end as f64 / limit_bytes),
             sequence_fill.refused.to_string(),
+            their_fill
+                .map_or("-".to_owned(), |sequence_fill| format_mib(sequence_fill.resident_bytes)),
             their_fill.map_or("-".to_owned(), |sequence_fill| {
-                format_mib(sequence_fill.resident_bytes)
-            }),
-            their_fill.map_or("-".to_owned(), |sequence_fill| {
-                format!(
-                    "{:.3}",
-                    sequence_fill.user_bytes_after_fill as f64 / limit_bytes
-                )
+                format!("{:.3}", sequence_fill.user_bytes_after_fill as f64 / limit_bytes)
             }),
         ]);
     }
@@ -430,9 +382,8 @@ fn build_fill_sequence_table(
         format!("{:.3}", ours.final_contents.share_of_limit()),
         "at least 0.85".to_owned(),
         ours.final_contents.refused.to_string(),
-        theirs.map_or("-".to_owned(), |sequence| {
-            format_mib(sequence.final_contents.resident_bytes)
-        }),
+        theirs
+            .map_or("-".to_owned(), |sequence| format_mib(sequence.final_contents.resident_bytes)),
         theirs.map_or("-".to_owned(), |sequence| {
             format!("{:.3}", sequence.final_contents.share_of_limit())
         }),

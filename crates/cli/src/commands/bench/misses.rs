@@ -55,28 +55,19 @@ pub(super) struct Args {
 impl Args {
     /// Replays the chosen traces.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let servers = ServerPair {
-            is_pinned: false,
-            ..self.common.find_servers()?
-        };
+        let servers = ServerPair { is_pinned: false, ..self.common.find_servers()? };
         let mut points = Vec::new();
         let mut found_trace_names = Vec::new();
         for path in list_trace_files(&self.traces_folder).map_err(failure)? {
-            let trace_name = path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let trace_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             found_trace_names.push(trace_name.clone());
             if !self.trace_names.is_empty() && !self.trace_names.contains(&trace_name) {
                 continue;
             }
             let trace = Trace::read(&path, self.requests_max, self.value_bytes).map_err(failure)?;
             let trace = Arc::new(trace);
-            let (requests_text, keys_text) = (
-                format_count(trace.requests_of_all_copies()),
-                format_count(trace.first_uses()),
-            );
+            let (requests_text, keys_text) =
+                (format_count(trace.requests_of_all_copies()), format_count(trace.first_uses()));
             eprintln!(
                 "  {trace_name}: {requests_text} requests of {keys_text} keys in {} copies",
                 trace.copies
@@ -102,22 +93,13 @@ impl Args {
             json!({ "fractions": self.fractions, "requests_max": self.requests_max, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
         let record_name = super::format_record_name("misses", self.trace_names.iter().cloned());
-        let record = Record::new(
-            &record_name,
-            &[("glasscache", &our_version)],
-            settings,
-            figures,
-        );
+        let record = Record::new(&record_name, &[("glasscache", &our_version)], settings, figures);
         if out.is_json() {
             out.set_result(&json!(record));
         }
         self.common.write_record(&record)?;
         let all_forecasts_met = points.iter().all(is_forecast_met);
-        Ok(if all_forecasts_met {
-            Exit::Success
-        } else {
-            Exit::Finding
-        })
+        Ok(if all_forecasts_met { Exit::Success } else { Exit::Finding })
     }
 
     /// One point for each fraction.
@@ -145,24 +127,15 @@ impl Args {
 
 /// Whether the forecasts of a point, if it has some, are near enough.
 fn is_forecast_met(point: &ReplayComparison) -> bool {
-    point
-        .forecast_errors()
-        .is_none_or(|(our_error, their_error)| {
-            our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
-        })
+    point.forecast_errors().is_none_or(|(our_error, their_error)| {
+        our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
+    })
 }
 
 /// Forecasts beside what was measured.
 fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
-    let mut table = Table::new(&[
-        "trace",
-        "-m",
-        "glasscache",
-        "forecast",
-        "memcached",
-        "forecast",
-        "",
-    ]);
+    let mut table =
+        Table::new(&["trace", "-m", "glasscache", "forecast", "memcached", "forecast", ""]);
     for point in points {
         let Some(forecast) = point.forecast else {
             continue;
@@ -177,18 +150,10 @@ fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
             format_miss_ratio(compute_miss_ratio(point.ours.misses)),
             format_miss_ratio(Some(forecast.ours)),
             format_miss_ratio(
-                point
-                    .theirs
-                    .as_ref()
-                    .and_then(|theirs| compute_miss_ratio(theirs.misses)),
+                point.theirs.as_ref().and_then(|theirs| compute_miss_ratio(theirs.misses)),
             ),
             format_miss_ratio(Some(forecast.theirs)),
-            if is_forecast_met(point) {
-                "met"
-            } else {
-                "missed"
-            }
-            .to_owned(),
+            if is_forecast_met(point) { "met" } else { "missed" }.to_owned(),
         ]);
     }
     table
@@ -205,10 +170,7 @@ fn find_worst_ratio(ratios: &[f64]) -> f64 {
 fn describe_point(point: &ReplayComparison) -> String {
     let their_text = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
-            format!(
-                "memcached {}, ratio {ratio:.3}",
-                format_count(theirs.avoidable_misses)
-            )
+            format!("memcached {}, ratio {ratio:.3}", format_count(theirs.avoidable_misses))
         }
         _ => "memcached left out".to_owned(),
     };
@@ -252,12 +214,8 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
             format_count(point.first_uses),
             format_count(point.ours.misses),
             format_count(point.ours.avoidable_misses),
-            theirs.map_or("-".to_owned(), |theirs| {
-                format_count(theirs.avoidable_misses)
-            }),
-            point
-                .ratio()
-                .map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+            theirs.map_or("-".to_owned(), |theirs| format_count(theirs.avoidable_misses)),
+            point.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
             format_count(point.lru_avoidable_misses),
             format_mib(point.ours.resident_bytes),
             theirs.map_or("-".to_owned(), |theirs| format_mib(theirs.resident_bytes)),
@@ -288,11 +246,7 @@ fn format_sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
         );
     }
     let format_check = |measured_ratio: f64, bound: f64| {
-        if measured_ratio <= bound {
-            "met"
-        } else {
-            "missed"
-        }
+        if measured_ratio <= bound { "met" } else { "missed" }
     };
     let (mean, worst) = (geometric_mean(ratios), find_worst_ratio(ratios));
     format!(

@@ -120,13 +120,7 @@ fn new_pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPai
         None => std::env::current_exe()?,
     };
     let stop = new_stop_flag()?;
-    Ok(ServerPair {
-        glasscache,
-        peer,
-        layout: CpuLayout::of_this_machine(),
-        is_pinned: true,
-        stop,
-    })
+    Ok(ServerPair { glasscache, peer, layout: CpuLayout::of_this_machine(), is_pinned: true, stop })
 }
 
 /// Stores a result in `folder`, if given, and prints where.
@@ -140,9 +134,8 @@ fn write_record(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
 
 /// The built-in scenarios with these names; all scenarios if no name is given.
 fn select_scenarios(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| scenarios.iter().all(|scenario| scenario.name != **name))
+    if let Some(unknown) =
+        names.iter().find(|name| scenarios.iter().all(|scenario| scenario.name != **name))
     {
         return Err(Failure::usage(format!("no scenario is called {unknown:?}"))
             .with_hint("--list shows them"));

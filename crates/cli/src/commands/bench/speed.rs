@@ -48,9 +48,7 @@ impl Args {
                 }
                 return Ok(Exit::Success);
             }
-            let rows = scenarios
-                .into_iter()
-                .map(|scenario| (scenario.name, scenario.title));
+            let rows = scenarios.into_iter().map(|scenario| (scenario.name, scenario.title));
             out.print_bytes(format_two_columns(rows).as_bytes())?;
             return Ok(Exit::Success);
         }
@@ -73,16 +71,10 @@ impl Args {
         });
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
-        let names_and_versions = versions
-            .each_ref()
-            .map(|(name, version)| (*name, version.as_str()));
+        let names_and_versions =
+            versions.each_ref().map(|(name, version)| (*name, version.as_str()));
         let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
-        let record = Record::new(
-            &name,
-            &names_and_versions,
-            settings,
-            json!(scenario_results),
-        );
+        let record = Record::new(&name, &names_and_versions, settings, json!(scenario_results));
         if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
         } else if !scenario_results.is_empty() {
@@ -109,16 +101,8 @@ impl Args {
     }
 }
 
-const COLUMN_TITLES: [&str; 8] = [
-    "",
-    "requests/s",
-    "CPU us",
-    "user",
-    "kernel",
-    "p50 us",
-    "p99 us",
-    "p99.9 us",
-];
+const COLUMN_TITLES: [&str; 8] =
+    ["", "requests/s", "CPU us", "user", "kernel", "p50 us", "p99 us", "p99.9 us"];
 
 /// The conclusion, what was demanded, then each scenario.
 fn print(
@@ -145,22 +129,10 @@ fn print(
 fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), Failure> {
     let is_meta_against_text =
         scenario_result.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
-    let names = if is_meta_against_text {
-        ["meta", "text"]
-    } else {
-        ["glasscache", "memcached"]
-    };
+    let names = if is_meta_against_text { ["meta", "text"] } else { ["glasscache", "memcached"] };
     let sides: [Vec<&SideMeasurement>; 2] = [
-        scenario_result
-            .rounds
-            .iter()
-            .map(|(ours, _)| ours)
-            .collect(),
-        scenario_result
-            .rounds
-            .iter()
-            .map(|(_, theirs)| theirs)
-            .collect(),
+        scenario_result.rounds.iter().map(|(ours, _)| ours).collect(),
+        scenario_result.rounds.iter().map(|(_, theirs)| theirs).collect(),
     ];
     let mut table = Table::new(&COLUMN_TITLES);
     for (name, side) in names.iter().zip(&sides) {
@@ -195,36 +167,17 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let demand_text = |name: &str| match checks.iter().find(|(check_name, ..)| *check_name == name)
     {
         Some((_, bound, found)) => {
-            format!(
-                ", at most {bound:.2}{}",
-                if found <= bound { "" } else { " *" }
-            )
+            format!(", at most {bound:.2}{}", if found <= bound { "" } else { " *" })
         }
         None => String::new(),
     };
     let mut ratio_texts = vec![
-        format!(
-            "ratio: CPU {}{}",
-            spread_text(&scenario_result.cpu_ratio),
-            demand_text("cpu")
-        ),
-        format!(
-            "p99 {}{}",
-            spread_text(&scenario_result.p99_ratio),
-            demand_text("p99")
-        ),
-        format!(
-            "p99.9 {}{}",
-            spread_text(&scenario_result.p999_ratio),
-            demand_text("p99.9")
-        ),
+        format!("ratio: CPU {}{}", spread_text(&scenario_result.cpu_ratio), demand_text("cpu")),
+        format!("p99 {}{}", spread_text(&scenario_result.p99_ratio), demand_text("p99")),
+        format!("p99.9 {}{}", spread_text(&scenario_result.p999_ratio), demand_text("p99.9")),
     ];
     if let Some((ours, theirs)) = &scenario_result.p99_of_calm {
-        ratio_texts.push(format!(
-            "p99 to calm {}{}",
-            spread_text(ours),
-            demand_text("p99/calm")
-        ));
+        ratio_texts.push(format!("p99 to calm {}{}", spread_text(ours), demand_text("p99/calm")));
         ratio_texts.push(format!("memcached's {}", spread_text(theirs)));
     }
     ratio_texts.join("; ")
@@ -247,20 +200,13 @@ fn format_notes(scenario_result: &ScenarioResult) -> String {
                 .filter(|round| select_side(round).is_generator_bound)
                 .count()
         };
-    let (our_count, their_count) = (
-        count_generator_bound(|(ours, _)| ours),
-        count_generator_bound(|(_, theirs)| theirs),
-    );
+    let (our_count, their_count) =
+        (count_generator_bound(|(ours, _)| ours), count_generator_bound(|(_, theirs)| theirs));
     if our_count + their_count > 0 {
-        notes.push(format!(
-            "generator-bound: {our_count} of ours, {their_count} of theirs"
-        ));
+        notes.push(format!("generator-bound: {our_count} of ours, {their_count} of theirs"));
     }
-    let misses: u64 = scenario_result
-        .rounds
-        .iter()
-        .map(|(ours, theirs)| ours.misses + theirs.misses)
-        .sum();
+    let misses: u64 =
+        scenario_result.rounds.iter().map(|(ours, theirs)| ours.misses + theirs.misses).sum();
     if misses > 0 {
         notes.push(format!("{} misses", format_count(misses)));
     }
@@ -286,12 +232,7 @@ fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
     let mut demands = Vec::new();
     for scenario_result in scenario_results {
         for (name, bound, found) in scenario_result.compare_with_required_ratios() {
-            demands.push(Demand {
-                scenario: &scenario_result.scenario,
-                name,
-                bound,
-                found,
-            });
+            demands.push(Demand { scenario: &scenario_result.scenario, name, bound, found });
         }
     }
     demands.sort_by(|a, b| (b.found / b.bound).total_cmp(&(a.found / a.bound)));
@@ -302,10 +243,7 @@ fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) 
     let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
     by_ratio.sort_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median));
     let format_ratio = |scenario_result: &ScenarioResult| {
-        format!(
-            "{:.2} ({})",
-            scenario_result.cpu_ratio.median, scenario_result.scenario.name
-        )
+        format!("{:.2} ({})", scenario_result.cpu_ratio.median, scenario_result.scenario.name)
     };
     let ratios = match by_ratio.as_slice() {
         [] => return "Nothing was measured.".to_owned(),

@@ -13,9 +13,7 @@ use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
 /// Sizes at which a call is measured.
-const VALUE_SIZES: [usize; 9] = [
-    1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000,
-];
+const VALUE_SIZES: [usize; 9] = [1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000];
 
 /// Keys of these calls: as many as a small application has, so that neither side finds everything in its caches.
 const KEYS_PER_SIZE: usize = 100;
@@ -61,9 +59,7 @@ impl Caller<'_> {
     /// The time of calls by size, up to the first size of at least `bytes_max`.
     pub(super) fn measure_call_times(&mut self, bytes_max: usize) -> Result<CallTimes, CallError> {
         let mut times = CallTimes::default();
-        let last_size_index = VALUE_SIZES
-            .iter()
-            .position(|value_bytes| *value_bytes >= bytes_max);
+        let last_size_index = VALUE_SIZES.iter().position(|value_bytes| *value_bytes >= bytes_max);
         for &value_bytes in VALUE_SIZES
             .iter()
             .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
@@ -115,21 +111,16 @@ impl Caller<'_> {
         let measured = if let Some(python) = self.python_with_client() {
             let request = json!({ "do": "calls", "server": server, "key": key_prefix, "passes": CODEC_PASSES,
                 "codec": list_codec_arguments(choice) });
-            python
-                .measure_calls(&request)
-                .map_err(to_call_error)
-                .map(|reply| {
-                    let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
-                    MeasuredCalls {
-                        set_us: read_us("set_us"),
-                        get_us: read_us("get_us"),
-                        wrong_values: reply["wrong"].as_u64().unwrap_or(0),
-                    }
-                })
+            python.measure_calls(&request).map_err(to_call_error).map(|reply| {
+                let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
+                MeasuredCalls {
+                    set_us: read_us("set_us"),
+                    get_us: read_us("get_us"),
+                    wrong_values: reply["wrong"].as_u64().unwrap_or(0),
+                }
+            })
         } else {
-            let named_compressor = COMPRESSORS
-                .iter()
-                .find(|(name, _)| *name == choice.compressor);
+            let named_compressor = COMPRESSORS.iter().find(|(name, _)| *name == choice.compressor);
             let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
             let named_compressor = named_compressor.copied().unwrap_or(("none", None));
             let mut compressor =

@@ -81,20 +81,12 @@ impl Compressor for CodecCompressor {
         let encoded = self.codec.encode(&ValueRef::Bytes(plain));
         encoded.map_or_else(
             |_| Compressed::default(),
-            |encoded| Compressed {
-                flags: encoded.flags,
-                bytes: encoded.bytes.into_owned(),
-            },
+            |encoded| Compressed { flags: encoded.flags, bytes: encoded.bytes.into_owned() },
         )
     }
 
     fn decompress(&mut self, compressed: &Compressed) -> Option<Vec<u8>> {
-        match self
-            .codec
-            .decode(compressed.flags, &compressed.bytes)
-            .ok()?
-            .0
-        {
+        match self.codec.decode(compressed.flags, &compressed.bytes).ok()?.0 {
             Decoded::Bytes(bytes) => Some(bytes.into_owned()),
             _ => None,
         }
@@ -110,39 +102,26 @@ pub(super) struct ClientStore<'t> {
 impl<'t> ClientStore<'t> {
     /// A client of `target`.
     pub(super) fn new(target: &'t LiveTarget) -> Result<ClientStore<'t>, Failure> {
-        Ok(ClientStore {
-            target,
-            client: new_client(target, false)?,
-        })
+        Ok(ClientStore { target, client: new_client(target, false)? })
     }
 }
 
 impl BlockStore for ClientStore<'_> {
     fn set(&mut self, key: &str, block: &Compressed) -> Result<(), CallError> {
-        let item = Item {
-            key: to_wire_key(key),
-            flags: block.flags,
-            body: &block.bytes,
-        };
-        let stored = self
-            .client
-            .store(StoreMode::Set, item, 0, false, &new_call_budget());
+        let item = Item { key: to_wire_key(key), flags: block.flags, body: &block.bytes };
+        let stored = self.client.store(StoreMode::Set, item, 0, false, &new_call_budget());
         stored.map(|_| ()).map_err(|error| to_call_error(&error))
     }
 
     fn get(&mut self, key: &str) -> Result<Option<Compressed>, CallError> {
         let found_value = self.client.get(to_wire_key(key), false, &new_call_budget());
         let found_value = found_value.map_err(|error| to_call_error(&error))?;
-        Ok(found_value.map(|found_value| Compressed {
-            flags: found_value.flags,
-            bytes: found_value.bytes,
-        }))
+        Ok(found_value
+            .map(|found_value| Compressed { flags: found_value.flags, bytes: found_value.bytes }))
     }
 
     fn delete(&mut self, key: &str) -> Result<(), CallError> {
-        let deleted = self
-            .client
-            .delete(to_wire_key(key), false, &new_call_budget());
+        let deleted = self.client.delete(to_wire_key(key), false, &new_call_budget());
         deleted.map(|_| ()).map_err(|error| to_call_error(&error))
     }
 

@@ -39,10 +39,8 @@ pub(super) fn measure_forms(
             let measured_count =
                 costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs = measure(
-                &mut CodecCompressor::new(named_compressor)?,
-                &serialiser_costs.bodies,
-            );
+            let costs =
+                measure(&mut CodecCompressor::new(named_compressor)?, &serialiser_costs.bodies);
             result.compressor_mismatches += costs.wrong_values;
             compressor_costs.push(costs);
         }
@@ -57,15 +55,10 @@ fn serialise(
     python: Option<&mut PythonWorker>,
     result: &mut CodecResult,
 ) -> Vec<SerialiserCosts> {
-    let has_objects = measured_samples
-        .iter()
-        .any(|sample| sample.kind == ValueKind::Object);
+    let has_objects = measured_samples.iter().any(|sample| sample.kind == ValueKind::Object);
     let unserialised = || {
         SerialiserCosts::without_serialiser(
-            measured_samples
-                .iter()
-                .map(|sample| sample.bytes.clone())
-                .collect(),
+            measured_samples.iter().map(|sample| sample.bytes.clone()).collect(),
         )
     };
     let Some(python) = python.filter(|_| has_objects) else {
@@ -76,19 +69,12 @@ fn serialise(
         match python.serialise(serialiser_name) {
             Ok(costs) => all_serialiser_costs.push(costs),
             Err(failure) if failure.is_not_installed => {
-                result
-                    .left_out
-                    .push(format!("{serialiser_name} (not installed)"));
+                result.left_out.push(format!("{serialiser_name} (not installed)"));
             }
-            Err(failure) => result
-                .left_out
-                .push(format!("{serialiser_name} ({})", failure.reason)),
+            Err(failure) => result.left_out.push(format!("{serialiser_name} ({})", failure.reason)),
         }
     }
-    if !all_serialiser_costs
-        .iter()
-        .any(|costs| costs.name.starts_with("Codec"))
-    {
+    if !all_serialiser_costs.iter().any(|costs| costs.name.starts_with("Codec")) {
         all_serialiser_costs.insert(0, unserialised());
     }
     all_serialiser_costs
@@ -110,19 +96,14 @@ pub(super) fn add_dictionary(
     let mut compressor = match DictionaryCompressor::train(&training_bodies, DICTIONARY_LEVEL) {
         Ok(compressor) => compressor,
         Err(reason) => {
-            result
-                .left_out
-                .push(format!("a dictionary of zstd ({reason})"));
+            result.left_out.push(format!("a dictionary of zstd ({reason})"));
             return;
         }
     };
     let costs = measure(&mut compressor, held_out_bodies);
     result.compressor_mismatches += costs.wrong_values;
-    let plain_bytes = measured_samples
-        .iter()
-        .skip(first_half_len)
-        .map(|sample| sample.bytes.len())
-        .sum();
+    let plain_bytes =
+        measured_samples.iter().skip(first_half_len).map(|sample| sample.bytes.len()).sum();
     let held_out = |list: &[u64]| list.get(first_half_len..).unwrap_or_default().to_vec();
     let held_out_costs = SerialiserCosts {
         name: serialiser_costs.name.clone(),
@@ -130,12 +111,7 @@ pub(super) fn add_dictionary(
         read_ns: held_out(&serialiser_costs.read_ns),
         bodies: held_out_bodies.to_vec(),
     };
-    let dictionary_candidate = evaluate_candidate(
-        &held_out_costs,
-        &costs,
-        plain_bytes,
-        &result.call_times,
-        objective,
-    );
+    let dictionary_candidate =
+        evaluate_candidate(&held_out_costs, &costs, plain_bytes, &result.call_times, objective);
     result.candidates.push(dictionary_candidate);
 }

@@ -106,11 +106,8 @@ enum Network {
 
 fn parse_network(text: &str) -> Result<Network, String> {
     let units = [("mbit", 1.0), ("gbit", 1000.0)];
-    let parse_positive = |text: &str| {
-        text.parse()
-            .ok()
-            .filter(|number: &f64| number.is_finite() && *number > 0.0)
-    };
+    let parse_positive =
+        |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     let lower_case = text.to_ascii_lowercase();
     let speed_with_unit = units.into_iter().find_map(|(unit, factor)| {
         let number = parse_positive(lower_case.strip_suffix(unit)?)?;
@@ -161,9 +158,7 @@ impl CodecResult {
         let storage_mismatches: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
         self.compressor_mismatches
             + storage_mismatches
-            + self
-                .measured_calls
-                .map_or(0, |measured| measured.wrong_values)
+            + self.measured_calls.map_or(0, |measured| measured.wrong_values)
     }
 }
 
@@ -172,9 +167,7 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         // clap does not require what conflicts with another argument that is given.
         if self.drawn_values.is_some() && self.from.is_none() {
-            return Err(Failure::usage(
-                "--values: how many are drawn from a server needs --from",
-            ));
+            return Err(Failure::usage("--values: how many are drawn from a server needs --from"));
         }
         let stop = new_stop_flag()?;
         let samples = self.read_samples()?;
@@ -190,11 +183,8 @@ impl Args {
                 "--prefix-of has no effect: lines of a file have no keys; leave it out",
             ));
         }
-        let target = LiveTarget::open(
-            self.server.as_deref(),
-            &Credentials::default(),
-            Protocol::Text,
-        )?;
+        let target =
+            LiveTarget::open(self.server.as_deref(), &Credentials::default(), Protocol::Text)?;
         let mut result = self.new_result(&samples, &target);
         let bar = new_progress_bar();
         let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);
@@ -233,11 +223,8 @@ impl Args {
     }
 
     fn new_result(&self, samples: &Samples, target: &LiveTarget) -> CodecResult {
-        let default_network = if target.is_local() {
-            Network::Mbit(1000.0)
-        } else {
-            Network::AsMeasured
-        };
+        let default_network =
+            if target.is_local() { Network::Mbit(1000.0) } else { Network::AsMeasured };
         CodecResult {
             value_count: samples.values.len(),
             total_bytes: samples.total_bytes(),
@@ -265,9 +252,7 @@ impl Args {
         result.measured_values = measured_samples.len();
         let python = PythonWorker::start(&measured_samples);
         if let Err(reason) = &python {
-            result
-                .left_out
-                .push(format!("Python's serialisers ({reason})"));
+            result.left_out.push(format!("Python's serialisers ({reason})"));
         }
         let mut caller = Caller {
             python: python.ok(),
@@ -276,18 +261,11 @@ impl Args {
             key_prefix: format!("glasscache-codec:{:x}:", self.seed),
         };
         result.client_name = caller.client_name();
-        let bytes_max = measured_samples
-            .iter()
-            .map(|sample| sample.bytes.len())
-            .max();
+        let bytes_max = measured_samples.iter().map(|sample| sample.bytes.len()).max();
         let call_times = caller.measure_call_times(bytes_max.unwrap_or(0));
         result.call_times = call_times.map_err(|error| failure(&error))?;
-        let costs_by_serialiser = measure_forms(
-            &measured_samples,
-            caller.python.as_mut(),
-            (stop, bar),
-            result,
-        )?;
+        let costs_by_serialiser =
+            measure_forms(&measured_samples, caller.python.as_mut(), (stop, bar), result)?;
         self.recommend(&costs_by_serialiser, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
             let prefix_ends = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
@@ -310,27 +288,20 @@ impl Args {
             ns_per_byte: result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
             reads_per_write: self.reads,
         };
-        let plain_bytes: usize = measured_samples
-            .iter()
-            .map(|sample| sample.bytes.len())
-            .sum();
+        let plain_bytes: usize = measured_samples.iter().map(|sample| sample.bytes.len()).sum();
         for (serialiser_costs, compressor_costs) in costs_by_serialiser {
-            result
-                .candidates
-                .extend(compressor_costs.iter().map(|costs| {
-                    evaluate_candidate(
-                        serialiser_costs,
-                        costs,
-                        plain_bytes,
-                        &result.call_times,
-                        &objective,
-                    )
-                }));
+            result.candidates.extend(compressor_costs.iter().map(|costs| {
+                evaluate_candidate(
+                    serialiser_costs,
+                    costs,
+                    plain_bytes,
+                    &result.call_times,
+                    &objective,
+                )
+            }));
         }
         add_dictionary(costs_by_serialiser, measured_samples, &objective, result);
-        result
-            .candidates
-            .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
+        result.candidates.sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
         let eligible_costs: Vec<(&SerialiserCosts, &[CompressorCosts])> = costs_by_serialiser
             .iter()
             .filter(|(serialiser_costs, _)| {
@@ -358,9 +329,8 @@ impl Args {
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let values = samples.values.iter();
-        let all_contents: Vec<u8> = values
-            .flat_map(|sample| sample.bytes.iter().copied())
-            .collect();
+        let all_contents: Vec<u8> =
+            values.flat_map(|sample| sample.bytes.iter().copied()).collect();
         let blocks = split_into_blocks(&all_contents);
         for (compressor_index, named_compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             let (compressor_name, _) = named_compressor;

@@ -13,10 +13,7 @@ const CHART_FORMS_MAX: usize = 5;
 /// Builds the page.
 pub(super) fn build_page(result: &CodecResult) -> Page {
     Page {
-        title: format!(
-            "Forms of {} values",
-            format_count(result.value_count as u64)
-        ),
+        title: format!("Forms of {} values", format_count(result.value_count as u64)),
         sentence: format_sentence(result),
         charts: vec![build_network_chart(result)],
         tables: vec![
@@ -46,16 +43,9 @@ fn build_network_chart(result: &CodecResult) -> Chart {
         let mean_bytes = candidate.bytes as f64 / candidate.values.max(1) as f64;
         let points = (0..=40).map(|step| {
             let mbit = 10_f64.powf(1.0 + f64::from(step) / 10.0);
-            (
-                mbit,
-                candidate.call_us + mean_bytes * (8e3 / mbit - ns_per_byte) / 1e3,
-            )
+            (mbit, candidate.call_us + mean_bytes * (8e3 / mbit - ns_per_byte) / 1e3)
         });
-        Series {
-            label: candidate.codec.clone(),
-            points: points.collect(),
-            ..Series::default()
-        }
+        Series { label: candidate.codec.clone(), points: points.collect(), ..Series::default() }
     };
     Chart {
         title: "Time of a call by speed of the network".to_owned(),
@@ -63,12 +53,7 @@ fn build_network_chart(result: &CodecResult) -> Chart {
         y_label: "microseconds (logarithmic)".to_owned(),
         is_x_log: true,
         is_y_log: true,
-        series: result
-            .candidates
-            .iter()
-            .take(CHART_FORMS_MAX)
-            .map(new_series)
-            .collect(),
+        series: result.candidates.iter().take(CHART_FORMS_MAX).map(new_series).collect(),
         ..Chart::default()
     }
 }
@@ -115,26 +100,16 @@ fn build_call_parts_table(result: &CodecResult) -> Table {
     let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) else {
         return Table::default();
     };
-    let all_parts: [&CallParts; 4] = [
-        &baseline.set,
-        &recommended_choice.set,
-        &baseline.get,
-        &recommended_choice.get,
-    ];
+    let all_parts: [&CallParts; 4] =
+        [&baseline.set, &recommended_choice.set, &baseline.get, &recommended_choice.get];
     let rows = CALL_PARTS
         .iter()
         .map(|(name, _, time_of_part)| {
-            let times = all_parts
-                .iter()
-                .map(|parts| format_decimal(time_of_part(parts)));
+            let times = all_parts.iter().map(|parts| format_decimal(time_of_part(parts)));
             std::iter::once((*name).to_owned()).chain(times).collect()
         })
         .chain([std::iter::once("sum".to_owned())
-            .chain(
-                all_parts
-                    .iter()
-                    .map(|parts| format_decimal(parts.total_us())),
-            )
+            .chain(all_parts.iter().map(|parts| format_decimal(parts.total_us())))
             .collect()])
         .collect();
     build_table(
@@ -173,9 +148,7 @@ fn build_storage_table(result: &CodecResult) -> Table {
     });
     build_table(
         "All values in blocks of 512 KiB, stored and read three times in random order",
-        &[
-            "codec", "bytes", "ratio", "write s", "read s", "read s", "read s",
-        ],
+        &["codec", "bytes", "ratio", "write s", "read s", "read s", "read s"],
         rows.collect(),
     )
 }

@@ -33,9 +33,7 @@ pub(super) fn measure_prefixes(
     let Some(choice) = result.recommended.as_ref().filter(|_| groups.len() > 1) else {
         return Ok(Vec::new());
     };
-    let named_compressor = COMPRESSORS
-        .iter()
-        .find(|(name, _)| *name == choice.compressor);
+    let named_compressor = COMPRESSORS.iter().find(|(name, _)| *name == choice.compressor);
     let named_compressor = named_compressor.copied().unwrap_or(("none", None));
     let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
     let mut compressor = CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;

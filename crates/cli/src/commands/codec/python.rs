@@ -15,16 +15,8 @@ use crate::python::{find_any_python, find_python_with};
 const PROGRAM: &str = include_str!("serialisers.py");
 
 /// The serialisers that are measured, those of our client first.
-pub(super) const SERIALISERS: [&str; 8] = [
-    "Codec",
-    "Codec msgpack",
-    "packed",
-    "pickle",
-    "json",
-    "orjson",
-    "msgspec",
-    "msgpack",
-];
+pub(super) const SERIALISERS: [&str; 8] =
+    ["Codec", "Codec msgpack", "packed", "pickle", "json", "orjson", "msgspec", "msgpack"];
 
 /// A child process of Python that holds the values.
 pub(super) struct PythonWorker {
@@ -66,15 +58,9 @@ impl PythonWorker {
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("python3 has no pipes".to_owned());
         };
-        let mut worker = PythonWorker {
-            child,
-            requests,
-            replies: BufReader::new(replies),
-            has_client,
-        };
-        worker
-            .load(samples)
-            .map_err(|failure| format!("python3: {}", failure.reason))?;
+        let mut worker =
+            PythonWorker { child, requests, replies: BufReader::new(replies), has_client };
+        worker.load(samples).map_err(|failure| format!("python3: {}", failure.reason))?;
         Ok(worker)
     }
 
@@ -88,18 +74,14 @@ impl PythonWorker {
 
     /// The times of a serialiser, and the values as it writes them.
     pub(super) fn serialise(&mut self, serialiser: &str) -> Result<SerialiserCosts, PythonFailure> {
-        let reply = self.send_request(
-            &json!({ "do": "serialise", "form": serialiser }),
-            [].into_iter(),
-        )?;
+        let reply =
+            self.send_request(&json!({ "do": "serialise", "form": serialiser }), [].into_iter())?;
         let times: SerialiserTimes =
             serde_json::from_value(reply).map_err(|error| ended_early_failure(&error))?;
         let mut bodies = Vec::with_capacity(times.lengths.len());
         for length in times.lengths {
             let mut body = vec![0; length];
-            self.replies
-                .read_exact(&mut body)
-                .map_err(|error| ended_early_failure(&error))?;
+            self.replies.read_exact(&mut body).map_err(|error| ended_early_failure(&error))?;
             bodies.push(body);
         }
         Ok(SerialiserCosts {
@@ -128,9 +110,7 @@ impl PythonWorker {
             .and_then(|()| self.requests.flush())
             .map_err(|error| ended_early_failure(&error))?;
         let mut line = String::new();
-        self.replies
-            .read_line(&mut line)
-            .map_err(|error| ended_early_failure(&error))?;
+        self.replies.read_line(&mut line).map_err(|error| ended_early_failure(&error))?;
         let reply: Value =
             serde_json::from_str(&line).map_err(|error| ended_early_failure(&error))?;
         match reply.get("error").and_then(Value::as_str) {
@@ -144,10 +124,7 @@ impl PythonWorker {
 }
 
 fn ended_early_failure(error: &dyn std::fmt::Display) -> PythonFailure {
-    PythonFailure {
-        reason: format!("python3 ended early: {error}"),
-        is_not_installed: false,
-    }
+    PythonFailure { reason: format!("python3 ended early: {error}"), is_not_installed: false }
 }
 
 impl Drop for PythonWorker {

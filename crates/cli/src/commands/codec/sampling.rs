@@ -27,10 +27,7 @@ pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Fa
 }
 
 fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
-    let target = Target {
-        server: address.to_owned(),
-        timeout_ms: TIMEOUT_MS,
-    };
+    let target = Target { server: address.to_owned(), timeout_ms: TIMEOUT_MS };
     let keys = draw_keys(&target, count, seed)?;
     if keys.is_empty() {
         return Err(Failure::new(
@@ -43,9 +40,8 @@ fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failur
     for batch in keys.chunks(KEYS_PER_GET) {
         let batch_keys: Vec<&[u8]> = batch.iter().map(String::as_bytes).collect();
         let budget = Budget::new(Duration::from_millis(TIMEOUT_MS));
-        let (values, failures) = client
-            .get_many(&batch_keys, &budget)
-            .map_err(|error| failure(&error))?;
+        let (values, failures) =
+            client.get_many(&batch_keys, &budget).map_err(|error| failure(&error))?;
         if let Some((_, error)) = failures.first() {
             return Err(failure(error));
         }
@@ -79,24 +75,14 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
 /// they are.
 fn to_sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
     let codec = Codec::new(CodecOptions::of(Dialect::Glasscache));
-    let decoded = codec
-        .as_ref()
-        .ok()
-        .and_then(|codec| codec.decode(flags, &bytes).ok());
-    let new_sample = |kind, bytes: Vec<u8>| Sample {
-        key: key.clone(),
-        kind,
-        bytes,
-    };
+    let decoded = codec.as_ref().ok().and_then(|codec| codec.decode(flags, &bytes).ok());
+    let new_sample = |kind, bytes: Vec<u8>| Sample { key: key.clone(), kind, bytes };
     match decoded.map(|(decoded, _)| decoded) {
         Some(Decoded::Str(text)) => new_sample(ValueKind::Text, text.into_owned().into_bytes()),
         Some(Decoded::Json(json)) => new_sample(ValueKind::Object, json.into_owned()),
         Some(Decoded::Ints(numbers)) => {
             let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
-            new_sample(
-                ValueKind::Object,
-                format!("[{}]", numbers.join(",")).into_bytes(),
-            )
+            new_sample(ValueKind::Object, format!("[{}]", numbers.join(",")).into_bytes())
         }
         Some(Decoded::Bytes(bytes)) => Sample::detect(key, bytes.into_owned()),
         _ => Sample::detect(key, bytes),

@@ -31,11 +31,7 @@ pub(super) const CALL_PARTS: [NamedPart; 7] = [
 /// Everything that the command prints.
 pub(super) fn format_result(result: &CodecResult, prints_all: bool) -> String {
     let mut text = wrap(&format_sentence(result)) + "\n";
-    let row_limit = if prints_all {
-        usize::MAX
-    } else {
-        ROWS_WITHOUT_ALL
-    };
+    let row_limit = if prints_all { usize::MAX } else { ROWS_WITHOUT_ALL };
     let _ = write!(
         text,
         "\n{}\n{}",
@@ -46,20 +42,12 @@ pub(super) fn format_result(result: &CodecResult, prints_all: bool) -> String {
         build_candidates_table(result.candidates.iter().take(row_limit))
     );
     if let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) {
-        let _ = write!(
-            text,
-            "\n{}",
-            format_call_parts(baseline, recommended_choice)
-        );
+        let _ = write!(text, "\n{}", format_call_parts(baseline, recommended_choice));
     }
     if !result.prefix_rows.is_empty() {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
         for row in result.prefix_rows.iter().take(row_limit) {
-            let prefix = if row.prefix.is_empty() {
-                NO_PREFIX
-            } else {
-                &row.prefix
-            };
+            let prefix = if row.prefix.is_empty() { NO_PREFIX } else { &row.prefix };
             let numbers = [
                 format_count(row.values as u64),
                 format_bytes(row.bytes),
@@ -67,22 +55,14 @@ pub(super) fn format_result(result: &CodecResult, prints_all: bool) -> String {
             ];
             table.push_row(std::iter::once(prefix.to_owned()).chain(numbers));
         }
-        let _ = write!(
-            text,
-            "\nWith the recommended setting, by key prefix:\n{table}"
-        );
+        let _ = write!(text, "\nWith the recommended setting, by key prefix:\n{table}");
     }
     if !result.storage_rows.is_empty() {
         let title = format!(
             "All values in blocks of 512 KiB, stored in {} and read three times in random order:",
             result.server_name
         );
-        let _ = write!(
-            text,
-            "\n{}\n{}",
-            wrap(&title),
-            build_storage_table(&result.storage_rows)
-        );
+        let _ = write!(text, "\n{}\n{}", wrap(&title), build_storage_table(&result.storage_rows));
     }
     let _ = write!(text, "\n{}", wrap(&format_notes(result, prints_all)));
     text
@@ -113,11 +93,8 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
             format_codec_expression(baseline)
         )
     };
-    let _ = write!(
-        sentence,
-        ", with {} gets for each set.",
-        format_decimal(result.reads_per_write)
-    );
+    let _ =
+        write!(sentence, ", with {} gets for each set.", format_decimal(result.reads_per_write));
     if let Some(measured) = result.measured_calls {
         let _ = write!(
             sentence,
@@ -134,18 +111,10 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
 }
 
 fn build_candidates_table<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> Table {
-    let mut table = Table::new(&[
-        "form",
-        "ratio",
-        "write",
-        "read",
-        "call",
-        "pays below Mbit/s",
-    ]);
+    let mut table = Table::new(&["form", "ratio", "write", "read", "call", "pays below Mbit/s"]);
     for candidate in candidates {
-        let break_even = candidate
-            .read_break_even_mbit
-            .map_or_else(|| "-".to_owned(), format_decimal);
+        let break_even =
+            candidate.read_break_even_mbit.map_or_else(|| "-".to_owned(), format_decimal);
         let numbers =
             [candidate.write_us, candidate.read_us, candidate.call_us].map(format_decimal);
         let cells = [candidate.codec.clone(), format!("{:.2}", candidate.ratio)];
@@ -162,10 +131,7 @@ fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
         ("get before", &baseline.get),
         ("get after", &recommended_choice.get),
     ];
-    let longest_us = calls
-        .iter()
-        .map(|(_, parts)| parts.total_us())
-        .fold(0.0, f64::max);
+    let longest_us = calls.iter().map(|(_, parts)| parts.total_us()).fold(0.0, f64::max);
     let mut text = String::from("A call costs, in us:\n");
     for (name, parts) in calls {
         let mut bar = String::new();
@@ -173,11 +139,7 @@ fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
             let width = (time_of_part(parts) / longest_us.max(1e-9) * BAR_WIDTH).round() as usize;
             bar.extend(std::iter::repeat_n(letter, width));
         }
-        let _ = writeln!(
-            text,
-            "  {name:<10}  {:>6}  {bar}",
-            format_decimal(parts.total_us())
-        );
+        let _ = writeln!(text, "  {name:<10}  {:>6}  {bar}", format_decimal(parts.total_us()));
     }
     let mut table = Table::new(&["", "set before", "after", "get before", "after"]);
     for (name, letter, time_of_part) in CALL_PARTS {
@@ -213,9 +175,7 @@ fn format_notes(result: &CodecResult, prints_all: bool) -> String {
     ];
     if result.wrong_values() > 0 {
         let wrong_text = format_count(result.wrong_values());
-        notes.push(format!(
-            "{wrong_text} values were absent or WRONG when read."
-        ));
+        notes.push(format!("{wrong_text} values were absent or WRONG when read."));
     }
     if result.skipped_values > 0 {
         let skipped_text = format_count(result.skipped_values);

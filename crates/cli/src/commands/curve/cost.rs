@@ -20,10 +20,7 @@ pub(super) struct Costs {
 impl Costs {
     /// The costs of the command line, if they are given.
     pub(super) fn from_args(args: &Args) -> Option<Costs> {
-        Some(Costs {
-            per_gb_s: args.cost_per_gb?,
-            miss_s: args.miss_cost_ms? / 1e3,
-        })
+        Some(Costs { per_gb_s: args.cost_per_gb?, miss_s: args.miss_cost_ms? / 1e3 })
     }
 
     /// What a memory costs together with this many misses.
@@ -60,19 +57,12 @@ mod tests {
 
     #[test]
     fn memory_is_bought_until_it_costs_more_than_its_misses() {
-        let costs = Costs {
-            per_gb_s: 100.0,
-            miss_s: 0.01,
-        };
+        let costs = Costs { per_gb_s: 100.0, miss_s: 0.01 };
         // (bytes, misses): the second gigabyte saves 200 s for 100 s, the third 50 s.
-        let sizes_and_misses = [
-            (1_000_000_000, 30_000.0),
-            (2_000_000_000, 10_000.0),
-            (3_000_000_000, 5_000.0),
-        ];
-        let best = find_cheapest(sizes_and_misses, |&(bytes, misses)| {
-            costs.total_seconds(bytes, misses)
-        });
+        let sizes_and_misses =
+            [(1_000_000_000, 30_000.0), (2_000_000_000, 10_000.0), (3_000_000_000, 5_000.0)];
+        let best =
+            find_cheapest(sizes_and_misses, |&(bytes, misses)| costs.total_seconds(bytes, misses));
         assert_eq!(best.map(|(bytes, _)| bytes), Some(2_000_000_000));
         assert!((costs.total_seconds(2_000_000_000, 10_000.0) - 300.0).abs() < 1e-9);
     }

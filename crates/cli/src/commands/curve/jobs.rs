@@ -78,13 +78,7 @@ impl JobPlan<'_> {
             self.capacities
                 .iter()
                 .filter(is_large_enough)
-                .map(move |&capacity| {
-                    Job::Replay(Task {
-                        policy,
-                        capacity,
-                        seed,
-                    })
-                })
+                .map(move |&capacity| Job::Replay(Task { policy, capacity, seed }))
         };
         let curves: Vec<Job> = match self.sample_keys {
             None => vec![Job::ExactCurve],
@@ -98,12 +92,7 @@ impl JobPlan<'_> {
                 (0..SAMPLE_SEEDS).map(sample).collect()
             }
         };
-        self.policies
-            .iter()
-            .copied()
-            .flat_map(replay)
-            .chain(curves)
-            .collect()
+        self.policies.iter().copied().flat_map(replay).chain(curves).collect()
     }
 }
 
@@ -158,11 +147,7 @@ fn collect_results(jobs: &[Job], job_results: Vec<Option<JobResult>>) -> CurveRe
             _ => is_complete = false,
         }
     }
-    CurveResults {
-        points,
-        curves,
-        is_complete,
-    }
+    CurveResults { points, curves, is_complete }
 }
 
 /// CPU seconds that this thread has used.

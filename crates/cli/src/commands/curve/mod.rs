@@ -78,12 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = parse_cost)]
     miss_cost_ms: Option<f64>,
     /// Print the size that has at most this miss ratio, in per cent
-    #[arg(
-        id = "misses",
-        long = "misses",
-        value_name = "PERCENT",
-        default_value_t = 10.0
-    )]
+    #[arg(id = "misses", long = "misses", value_name = "PERCENT", default_value_t = 10.0)]
     misses_percent: f64,
     /// Size at which memory and policies are compared; without it, the replayed one nearest the knee
     #[arg(long, value_name = "SIZE")]
@@ -156,29 +151,21 @@ impl Args {
         }
         let has_server_store = policies.contains(&PolicyKind::ServerStore);
         if has_server_store && self.mode == ModeFlag::Objects {
-            return Err(Failure::usage(
-                "the server's own store counts bytes: add --mode bytes",
-            ));
+            return Err(Failure::usage("the server's own store counts bytes: add --mode bytes"));
         }
         let trace = self.read_trace()?;
         if self.server {
             return server::run(&self, out, &trace);
         }
         let default_sizes = || DEFAULT_SIZES.map(str::to_owned).to_vec();
-        let size_texts = if self.capacities.is_empty() {
-            default_sizes()
-        } else {
-            self.capacities.clone()
-        };
+        let size_texts =
+            if self.capacities.is_empty() { default_sizes() } else { self.capacities.clone() };
         let capacities = sizes::parse_sizes(&size_texts, &trace)?;
         if has_server_store {
             check_server_store(&capacities)?;
         }
-        let compared_size = self
-            .at
-            .as_deref()
-            .map(|text| sizes::parse_size(text, &trace))
-            .transpose()?;
+        let compared_size =
+            self.at.as_deref().map(|text| sizes::parse_size(text, &trace)).transpose()?;
         let plan = jobs::JobPlan {
             policies: &policies,
             capacities: &capacities,
@@ -227,19 +214,13 @@ impl Args {
             ModeFlag::Bytes => Mode::Bytes,
         };
         let trace_name = self.trace_path.to_string_lossy();
-        let columns = Columns {
-            size: mode == Mode::Bytes,
-            ..Columns::ALL
-        };
+        let columns = Columns { size: mode == Mode::Bytes, ..Columns::ALL };
         let mut stream = self.input.open(&self.trace_path, columns)?;
         let interned = InternedTrace::read(&trace_name, &mut *stream, mode)?;
         let row_count = interned.ids.len() as u64 + interned.without_size;
         report_left_out(&trace_name, row_count, &*stream);
         if interned.without_size > 0 {
-            eprintln!(
-                "note: {} requests of unknown size are left out",
-                interned.without_size
-            );
+            eprintln!("note: {} requests of unknown size are left out", interned.without_size);
         }
         if interned.without_effect > 0 {
             let row_count_text = format_count(interned.without_effect);
@@ -255,11 +236,7 @@ impl Args {
         let has_times = interned.without_clock == 0;
         let trace = PreparedTrace::new(interned);
         if trace.requests() == 0 {
-            let missing_request = if are_sizes_known {
-                "request"
-            } else {
-                "request of known size"
-            };
+            let missing_request = if are_sizes_known { "request" } else { "request of known size" };
             return Err(Failure::new(
                 Exit::BadData,
                 format!("{trace_name}: has no {missing_request}"),
@@ -286,11 +263,8 @@ impl Args {
     }
 
     fn to_document(&self, results: &CurveResults, summary: &Summary) -> Value {
-        let rows: Vec<Value> = results
-            .points
-            .iter()
-            .map(|point| self.point_to_json(point))
-            .collect();
+        let rows: Vec<Value> =
+            results.points.iter().map(|point| self.point_to_json(point)).collect();
         let mut document = json!({ "results": rows });
         // The summary is part of the default output; a script that names policies needs only the rows.
         if self.policies == ["common"] || self.policies == ["none"] {
@@ -319,10 +293,7 @@ impl Args {
 
 /// Refuses sizes that are all too small for the server's own store; warns if some are.
 fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
-    let too_small_count = capacities
-        .iter()
-        .filter(|&&size| size < SERVER_STORE_BYTES_MIN)
-        .count();
+    let too_small_count = capacities.iter().filter(|&&size| size < SERVER_STORE_BYTES_MIN).count();
     if too_small_count == 0 {
         return Ok(());
     }
@@ -345,10 +316,7 @@ fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
             "all" => kinds.extend(PolicyKind::ALL),
             "common" => kinds.extend(PolicyKind::ALL.into_iter().filter(is_common)),
             "none" => {}
-            name => kinds.push(
-                name.parse()
-                    .map_err(|error| Failure::usage(format!("{error}")))?,
-            ),
+            name => kinds.push(name.parse().map_err(|error| Failure::usage(format!("{error}")))?),
         }
     }
     Ok(kinds)

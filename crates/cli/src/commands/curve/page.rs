@@ -43,21 +43,9 @@ fn build_chart(
         (*size as f64, range.low, range.high)
     };
     let lru = Series {
-        label: if is_sampled {
-            "LRU (sampled, all seeds)"
-        } else {
-            "LRU (exact)"
-        }
-        .to_owned(),
-        points: points
-            .iter()
-            .map(|(size, range)| (*size as f64, range.mean))
-            .collect(),
-        band: if is_sampled {
-            points.iter().map(to_band).collect()
-        } else {
-            Vec::new()
-        },
+        label: if is_sampled { "LRU (sampled, all seeds)" } else { "LRU (exact)" }.to_owned(),
+        points: points.iter().map(|(size, range)| (*size as f64, range.mean)).collect(),
+        band: if is_sampled { points.iter().map(to_band).collect() } else { Vec::new() },
         ..Series::default()
     };
     Chart {
@@ -68,9 +56,7 @@ fn build_chart(
         },
         is_x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
-        series: std::iter::once(lru)
-            .chain(list_other_policy_series(results))
-            .collect(),
+        series: std::iter::once(lru).chain(list_other_policy_series(results)).collect(),
         marks: list_chart_marks(trace, summary),
         ..Chart::default()
     }
@@ -87,13 +73,8 @@ fn list_chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
         let name = format!("{} misses", super::summary::format_percent(ratio));
         new_mark(&name, size)
     });
-    let compared_mark = summary
-        .compared_size()
-        .map(|size| new_mark("compared at", size));
-    knee.into_iter()
-        .chain(wanted_mark)
-        .chain(compared_mark)
-        .collect()
+    let compared_mark = summary.compared_size().map(|size| new_mark("compared at", size));
+    knee.into_iter().chain(wanted_mark).chain(compared_mark).collect()
 }
 
 /// A series of points for each replayed policy except LRU, which has a curve.
@@ -102,9 +83,8 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let new_series = |&policy: &_| {
         let policy_points = results.points.iter().filter(|point| point.policy == policy);
-        let mut points: Vec<(f64, f64)> = policy_points
-            .map(|point| (point.capacity as f64, point.result.miss_ratio()))
-            .collect();
+        let mut points: Vec<(f64, f64)> =
+            policy_points.map(|point| (point.capacity as f64, point.result.miss_ratio())).collect();
         points.sort_by(|(a_size, _), (b_size, _)| a_size.total_cmp(b_size));
         Series {
             label: policy.name().to_owned(),
@@ -117,10 +97,7 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
     let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
-        let policy_points = results
-            .points
-            .iter()
-            .filter(|point| point.policy == *policy);
+        let policy_points = results.points.iter().filter(|point| point.policy == *policy);
         policy_points.map(|point| point.result.misses).sum()
     };
     policies.sort_by_key(|policy| (policy.is_offline(), count_misses(policy)));

@@ -58,9 +58,7 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         .filter_map(|(size_index, &m_bytes)| {
             let first_replay_index = size_index * REPLAYS_PER_SIZE;
             let miss_ratio = |replay_offset: usize| {
-                *replay_outcome
-                    .results
-                    .get(first_replay_index + replay_offset)?
+                *replay_outcome.results.get(first_replay_index + replay_offset)?
             };
             Some(MemorySizeRow {
                 m_bytes,
@@ -73,10 +71,7 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         })
         .collect();
     if rows.is_empty() {
-        return Err(Failure::new(
-            Exit::Interrupted,
-            "stopped before the first size was done",
-        ));
+        return Err(Failure::new(Exit::Interrupted, "stopped before the first size was done"));
     }
     let sentence = format_sentence(args, trace, &rows, costs);
     print(args, out, trace, (&rows, &sentence), costs)?;
@@ -84,11 +79,7 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         return Err(Failure::stopped());
     }
     if let Some(path) = &args.html {
-        page_file::write(
-            path,
-            build_page(args, trace, &rows, &sentence),
-            &[&args.trace_path],
-        )?;
+        page_file::write(path, build_page(args, trace, &rows, &sentence), &[&args.trace_path])?;
     }
     Ok(Exit::Success)
 }
@@ -98,18 +89,13 @@ fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, F
     if args.capacities.is_empty() {
         let footprint_mib = (trace.footprint() >> 20).max(1).next_power_of_two();
         let sizes_mib = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
-        let mut memory_sizes: Vec<u64> = sizes_mib
-            .filter(|&mib| mib >= 2)
-            .map(|mib| mib << 20)
-            .collect();
+        let mut memory_sizes: Vec<u64> =
+            sizes_mib.filter(|&mib| mib >= 2).map(|mib| mib << 20).collect();
         memory_sizes.sort_unstable();
         return Ok(memory_sizes);
     }
     let memory_sizes = sizes::parse_sizes(&args.capacities, trace)?;
-    if let Some(size) = memory_sizes
-        .iter()
-        .find(|&&size| size < SERVER_STORE_BYTES_MIN)
-    {
+    if let Some(size) = memory_sizes.iter().find(|&&size| size < SERVER_STORE_BYTES_MIN) {
         let message = format!("a server needs {SERVER_STORE_BYTES_MIN} bytes, not {size}");
         return Err(Failure::usage(message).with_hint("--capacities 64m,128m are values of -m"));
     }
@@ -173,11 +159,7 @@ fn format_sentence(
         format_percent(1.0 - row.memcached_miss_ratio)
     );
     if let Some(cheapest_row) = costs.and_then(|costs| find_cheapest_row(rows, trace, costs)) {
-        let _ = write!(
-            sentence,
-            " The cheapest is -m {}.",
-            cheapest_row.m_bytes >> 20
-        );
+        let _ = write!(sentence, " The cheapest is -m {}.", cheapest_row.m_bytes >> 20);
     }
     sentence
 }
@@ -196,28 +178,17 @@ fn find_cheapest_row(
 }
 
 fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
-    let header = [
-        "-m",
-        "memcached items",
-        "misses",
-        "glasscache items",
-        "misses",
-    ];
+    let header = ["-m", "memcached items", "misses", "glasscache items", "misses"];
     let format_row = |row: &MemorySizeRow| {
         vec![
             format!("{} MiB", format_count(row.m_bytes >> 20)),
-            row.memcached_items
-                .map_or_else(|| "-".to_owned(), format_count),
+            row.memcached_items.map_or_else(|| "-".to_owned(), format_count),
             format_percent(row.memcached_miss_ratio),
             format_count(row.glasscache_items),
             format_percent(row.glasscache_miss_ratio),
         ]
     };
-    let name = args
-        .trace_path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let name = args.trace_path.file_name().unwrap_or_default().to_string_lossy();
     Table {
         title: format!("Misses of {name} by -m"),
         header: header.map(str::to_owned).to_vec(),
@@ -228,10 +199,7 @@ fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
 fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
     let new_series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
         label: label.to_owned(),
-        points: rows
-            .iter()
-            .map(|row| ((row.m_bytes >> 20) as f64, figure(row)))
-            .collect(),
+        points: rows.iter().map(|row| ((row.m_bytes >> 20) as f64, figure(row))).collect(),
         ..Series::default()
     };
     Page {
@@ -262,11 +230,7 @@ fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], senten
             ..Chart::default()
         }],
         tables: vec![build_table(args, rows)],
-        notes: vec![format!(
-            "Seed {}; keys count {} bytes.",
-            args.seed,
-            args.key_bytes()
-        )],
+        notes: vec![format!("Seed {}; keys count {} bytes.", args.seed, args.key_bytes())],
         ..Page::default()
     }
 }

@@ -14,9 +14,7 @@ pub(super) fn parse_sizes(texts: &[String], trace: &PreparedTrace) -> Result<Vec
 pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failure> {
     let invalid_size = || {
         let expected = "a number, a number with k, M or G, or a share such as 5%";
-        Failure::usage(format!(
-            "\"{text}\" is not a valid size: expected {expected}"
-        ))
+        Failure::usage(format!("\"{text}\" is not a valid size: expected {expected}"))
     };
     if let Some(percent_text) = text.strip_suffix('%') {
         let percent: f64 = percent_text.parse().map_err(|_| invalid_size())?;
@@ -26,15 +24,10 @@ pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failu
         return Ok(((trace.footprint() as f64 * percent / 100.0 + 0.5) as u64).max(1));
     }
     if let Ok(number) = text.parse::<u64>() {
-        return if number == 0 {
-            Err(invalid_size())
-        } else {
-            Ok(number)
-        };
+        return if number == 0 { Err(invalid_size()) } else { Ok(number) };
     }
-    let (number_text, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(invalid_size)?;
+    let (number_text, unit) =
+        text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid_size)?;
     let factor = match unit {
         "k" | "K" => 1024.0,
         "m" | "M" => 1024.0 * 1024.0,
@@ -47,9 +40,5 @@ pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failu
     }
     let number: f64 = number_text.parse().map_err(|_| invalid_size())?;
     let size = number * factor;
-    if (1.0..1e18).contains(&size) {
-        Ok(size as u64)
-    } else {
-        Err(invalid_size())
-    }
+    if (1.0..1e18).contains(&size) { Ok(size as u64) } else { Err(invalid_size()) }
 }

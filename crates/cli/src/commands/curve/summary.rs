@@ -50,9 +50,7 @@ impl Summary {
         let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
         let nearest_knee = |size| find_nearest_replayed_size(results, size).unwrap_or(size);
         let compared_size = requested_size.or_else(|| knee.map(|knee| nearest_knee(knee.size)));
-        let json_sizes = curve
-            .map(|curve| curve.points(JSON_POINTS))
-            .unwrap_or_default();
+        let json_sizes = curve.map(|curve| curve.points(JSON_POINTS)).unwrap_or_default();
         let find_range = |size: u64| Some((size, miss_ratio_range(&results.curves, size)?));
         let chart_sizes = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
         Self {
@@ -65,15 +63,8 @@ impl Summary {
                 .zip(compared_size)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
             cheapest: None,
-            json_points: json_sizes
-                .into_iter()
-                .filter_map(|(size, _)| find_range(size))
-                .collect(),
-            chart_points: chart_sizes
-                .into_iter()
-                .flatten()
-                .filter_map(find_range)
-                .collect(),
+            json_points: json_sizes.into_iter().filter_map(|(size, _)| find_range(size)).collect(),
+            chart_points: chart_sizes.into_iter().flatten().filter_map(find_range).collect(),
             is_sampled: results.curves.len() > 1,
         }
     }
@@ -146,10 +137,7 @@ impl Summary {
         match trade_off.best {
             Some((policy, ratio)) if ratio < trade_off.miss_ratio => {
                 let ratio_text = format_percent(ratio);
-                let _ = write!(
-                    text,
-                    ", {policy} in the same memory would have {ratio_text}"
-                );
+                let _ = write!(text, ", {policy} in the same memory would have {ratio_text}");
             }
             Some(_) => text.push_str(", and no other policy does better in the same memory"),
             None => {}
@@ -159,9 +147,8 @@ impl Summary {
 
     /// The summary as JSON.
     pub(super) fn to_document(&self) -> Value {
-        let knee_document = self
-            .knee
-            .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
+        let knee_document =
+            self.knee.map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
         let trade_off_document = self.trade_off.as_ref().map(|(size, trade_off)| {
             let best = trade_off.best.map(
                 |(policy, miss_ratio)| json!({"policy": policy.name(), "miss_ratio": miss_ratio}),
@@ -206,9 +193,8 @@ fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOf
     let points = results.points.iter().filter(|point| point.capacity == size);
     let online_points =
         points.filter(|point| !point.policy.is_offline() && point.policy != PolicyKind::Lru);
-    let online_ratios: Vec<(PolicyKind, f64)> = online_points
-        .map(|point| (point.policy, point.result.miss_ratio()))
-        .collect();
+    let online_ratios: Vec<(PolicyKind, f64)> =
+        online_points.map(|point| (point.policy, point.result.miss_ratio())).collect();
     compare_memory_and_policies(curve, size, &online_ratios)
 }
 

@@ -35,12 +35,7 @@ impl<'a> Grid<'a> {
                 sizes.push(point.capacity);
             }
         }
-        Self {
-            policies,
-            sizes,
-            points: &results.points,
-            ordering_size: None,
-        }
+        Self { policies, sizes, points: &results.points, ordering_size: None }
     }
 
     /// The policies in order of their misses at the size at which the summary compares them, or the replayed one next
@@ -59,10 +54,7 @@ impl<'a> Grid<'a> {
             });
             grid.policies = policies;
         }
-        Self {
-            ordering_size,
-            ..grid
-        }
+        Self { ordering_size, ..grid }
     }
 
     /// The grid as a table: one row per policy, one column per size.
@@ -73,13 +65,8 @@ impl<'a> Grid<'a> {
             format!("{} ({share} %)", format_count(size))
         };
         let format_row = |&policy: &PolicyKind| {
-            let cells = self
-                .sizes
-                .iter()
-                .map(|&size| self.format_cell(policy, size));
-            std::iter::once(policy.name().to_owned())
-                .chain(cells)
-                .collect()
+            let cells = self.sizes.iter().map(|&size| self.format_cell(policy, size));
+            std::iter::once(policy.name().to_owned()).chain(cells).collect()
         };
         let order = self.ordering_size.map(|size| {
             let size_text = format_size(trace.mode(), size);
@@ -99,9 +86,7 @@ impl<'a> Grid<'a> {
     }
 
     fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {
-        self.points
-            .iter()
-            .find(|point| point.policy == policy && point.capacity == size)
+        self.points.iter().find(|point| point.policy == policy && point.capacity == size)
     }
 
     /// The fewest misses at a size among policies without knowledge of the future; `None` if most policies have as
@@ -109,17 +94,10 @@ impl<'a> Grid<'a> {
     fn fewest_misses_at(&self, size: u64) -> Option<u64> {
         let is_online_at_size =
             |point: &&ReplayedPoint| point.capacity == size && !point.policy.is_offline();
-        let misses: Vec<u64> = self
-            .points
-            .iter()
-            .filter(is_online_at_size)
-            .map(|point| point.result.misses)
-            .collect();
+        let misses: Vec<u64> =
+            self.points.iter().filter(is_online_at_size).map(|point| point.result.misses).collect();
         let fewest_misses = misses.iter().copied().min()?;
-        let tied_policies = misses
-            .iter()
-            .filter(|&&misses| misses == fewest_misses)
-            .count();
+        let tied_policies = misses.iter().filter(|&&misses| misses == fewest_misses).count();
         (tied_policies * 2 <= misses.len()).then_some(fewest_misses)
     }
 
@@ -131,11 +109,7 @@ impl<'a> Grid<'a> {
         };
         let is_best =
             !policy.is_offline() && self.fewest_misses_at(size) == Some(point.result.misses);
-        format!(
-            "{:.4}{}",
-            point.result.miss_ratio(),
-            if is_best { "*" } else { " " }
-        )
+        format!("{:.4}{}", point.result.miss_ratio(), if is_best { "*" } else { " " })
     }
 }
 
@@ -161,11 +135,7 @@ pub(super) fn format_results(
 
 /// Requests, objects and their weight.
 pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
-    let name = args
-        .trace_path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let name = args.trace_path.file_name().unwrap_or_default().to_string_lossy();
     let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {}, {}",
@@ -173,11 +143,7 @@ pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
         format_count_of(objects, "object", "objects")
     );
     if args.mode == ModeFlag::Bytes {
-        let _ = write!(
-            text,
-            " of {} together",
-            format_size(Mode::Bytes, trace.footprint())
-        );
+        let _ = write!(text, " of {} together", format_size(Mode::Bytes, trace.footprint()));
     }
     if let Some(timeline) = trace.timeline() {
         let rows_with_ttl = format_count_of(timeline.rows_with_ttl(), "row", "rows");

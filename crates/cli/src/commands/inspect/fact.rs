@@ -17,12 +17,7 @@ pub(super) struct Fact {
 impl Fact {
     /// A fact that is printed as its value.
     pub(super) fn new(name: &'static str, value: impl Into<Value>) -> Self {
-        Self {
-            name,
-            value: value.into(),
-            printed_text: None,
-            is_in_table: false,
-        }
+        Self { name, value: value.into(), printed_text: None, is_in_table: false }
     }
 
     /// A fact that is printed as this text, or as unknown.
@@ -31,18 +26,12 @@ impl Fact {
         value: impl Into<Value>,
         printed_text: Option<String>,
     ) -> Self {
-        Self {
-            printed_text,
-            ..Self::new(name, value)
-        }
+        Self { printed_text, ..Self::new(name, value) }
     }
 
     /// A fact that a table shows.
     pub(super) fn in_table(name: &'static str, rows: impl Iterator<Item = Value>) -> Self {
-        Self {
-            is_in_table: true,
-            ..Self::new(name, rows.collect::<Value>())
-        }
+        Self { is_in_table: true, ..Self::new(name, rows.collect::<Value>()) }
     }
 
     /// Its value for a reader.

@@ -54,10 +54,7 @@ impl Counts {
 
     fn op_counts(&self) -> Value {
         let name = |op: Option<Op>| op.map_or("unknown", Op::name).to_owned();
-        self.ops
-            .iter()
-            .map(|&(op, count)| (name(op), json!(count)))
-            .collect()
+        self.ops.iter().map(|&(op, count)| (name(op), json!(count))).collect()
     }
 }
 
@@ -86,17 +83,10 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         return Err(no_request_failure(path, stream.facts().skipped_lines));
     }
     let distinct_keys = counts.requests_by_key.len() as u64;
-    let keys_used_once = counts
-        .requests_by_key
-        .iter()
-        .filter(|&&requests| requests == 1)
-        .count() as u64;
+    let keys_used_once =
+        counts.requests_by_key.iter().filter(|&&requests| requests == 1).count() as u64;
     let number_or_null = |value: f64| {
-        if counts.sized_requests > 0 {
-            json!(value)
-        } else {
-            Value::Null
-        }
+        if counts.sized_requests > 0 { json!(value) } else { Value::Null }
     };
     let facts = vec![
         Fact::new("kind", "key stream"),
@@ -109,20 +99,13 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         ),
         Fact::new(
             "bytes_requested",
-            if counts.sized_requests > 0 {
-                json!(counts.bytes)
-            } else {
-                Value::Null
-            },
+            if counts.sized_requests > 0 { json!(counts.bytes) } else { Value::Null },
         ),
         Fact::new(
             "mean_size_bytes",
             number_or_null(counts.bytes as f64 / counts.sized_requests.max(1) as f64),
         ),
-        Fact::new(
-            "requests_without_size",
-            counts.requests - counts.sized_requests,
-        ),
+        Fact::new("requests_without_size", counts.requests - counts.sized_requests),
         Fact::new("operations", counts.op_counts()),
         Fact::new("first_time", counts.first_time),
         Fact::new("last_time", counts.last_time),
@@ -137,9 +120,5 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         format_count_of(distinct_keys, "key", "keys"),
         format_count(keys_used_once)
     );
-    Ok(Contents {
-        facts,
-        tables: Vec::new(),
-        sentence,
-    })
+    Ok(Contents { facts, tables: Vec::new(), sentence })
 }

@@ -103,10 +103,7 @@ impl Contents {
         let facts_table = Table {
             title: "Counts".to_owned(),
             header: vec!["name".to_owned(), "value".to_owned()],
-            rows: self
-                .listed_facts()
-                .map(|(name, text)| vec![name, text])
-                .collect(),
+            rows: self.listed_facts().map(|(name, text)| vec![name, text]).collect(),
         };
         Page {
             title,

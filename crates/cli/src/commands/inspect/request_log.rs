@@ -43,10 +43,7 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     let items = usage.by_item.iter().take(ROWS_MAX);
     facts.push(Fact::in_table("most_used_items", items.map(to_document)));
     let prefixes = usage.by_prefix.iter().take(ROWS_MAX);
-    facts.push(Fact::in_table(
-        "most_used_prefixes",
-        prefixes.map(build_prefix_document),
-    ));
+    facts.push(Fact::in_table("most_used_prefixes", prefixes.map(build_prefix_document)));
     Ok(Contents {
         facts,
         tables: vec![
@@ -122,21 +119,11 @@ fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fac
     let (first_us, last_us) = (times.first().copied(), times.last().copied());
     let by_day = |amount| per_day(amount, first_us.unwrap_or(0), last_us.unwrap_or(0));
     let new_bytes_fact = |name, bytes: Option<f64>| {
-        Fact::with_printed_text(
-            name,
-            bytes,
-            bytes.map(|bytes| format_short_bytes(bytes as u64)),
-        )
+        Fact::with_printed_text(name, bytes, bytes.map(|bytes| format_short_bytes(bytes as u64)))
     };
     [
-        new_share_fact(
-            "never_repeated_items_share",
-            usage.never_repeated_items_share(),
-        ),
-        new_share_fact(
-            "never_repeated_reads_share",
-            usage.never_repeated_reads_share(),
-        ),
+        new_share_fact("never_repeated_items_share", usage.never_repeated_items_share()),
+        new_share_fact("never_repeated_reads_share", usage.never_repeated_reads_share()),
         new_bytes_fact("read_bytes_per_day", by_day(usage.read_bytes)),
         new_bytes_fact("log_bytes_per_day", by_day(file_bytes)),
     ]
@@ -165,10 +152,7 @@ fn new_cache_time_fact(
 ) -> Result<Fact, Failure> {
     let latency_path = folder.join("latency.json");
     let unusable_failure = |reason: String| {
-        Failure::new(
-            Exit::BadData,
-            format!("{}: {reason}", latency_path.display()),
-        )
+        Failure::new(Exit::BadData, format!("{}: {reason}", latency_path.display()))
     };
     let share = match std::fs::read_to_string(&latency_path) {
         Ok(text) => {
@@ -237,32 +221,20 @@ fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
             log.items.keys[item_usage.item as usize].clone(),
             format_count(u64::from(item_usage.requests)),
             format_share(u64::from(item_usage.requests), log.requests.len()),
-            if bytes == 0 {
-                "unknown".to_owned()
-            } else {
-                format_count(bytes)
-            },
+            if bytes == 0 { "unknown".to_owned() } else { format_count(bytes) },
         ]
     };
     Table {
         title: "Most used items".to_owned(),
         header: to_header(&["item", "requests", "share", "bytes"]),
-        rows: usage
-            .by_item
-            .iter()
-            .take(ROWS_MAX)
-            .map(format_row)
-            .collect(),
+        rows: usage.by_item.iter().take(ROWS_MAX).map(format_row).collect(),
     }
 }
 
 fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
     let format_row = |prefix_usage: &PrefixUsage| {
         vec![
-            prefix_usage
-                .prefix
-                .clone()
-                .unwrap_or_else(|| NO_PREFIX.to_owned()),
+            prefix_usage.prefix.clone().unwrap_or_else(|| NO_PREFIX.to_owned()),
             format_count(prefix_usage.requests),
             format_share(prefix_usage.requests, request_count),
             format_count(prefix_usage.reads),
@@ -273,12 +245,7 @@ fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
     Table {
         title: "Most used prefixes".to_owned(),
         header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
-        rows: usage
-            .by_prefix
-            .iter()
-            .take(ROWS_MAX)
-            .map(format_row)
-            .collect(),
+        rows: usage.by_prefix.iter().take(ROWS_MAX).map(format_row).collect(),
     }
 }
 

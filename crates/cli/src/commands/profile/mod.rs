@@ -58,12 +58,7 @@ pub(crate) struct Args {
     )]
     sizes: Vec<usize>,
     /// Numbers of keys in a multi-get
-    #[arg(
-        long,
-        value_name = "KEYS",
-        value_delimiter = ',',
-        default_value = "1,3,5,10,100"
-    )]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "1,3,5,10,100")]
     widths: Vec<usize>,
     /// Threads that call at the same time
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "via", value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -153,34 +148,19 @@ impl Args {
         }
         self.write_files(&targets, &profile)?;
         let wrong_values = profile.measured.wrong_values
-            + profile
-                .other_measured
-                .as_ref()
-                .map_or(0, |other| other.wrong_values);
-        Ok(if wrong_values > 0 {
-            Exit::Finding
-        } else {
-            Exit::Success
-        })
+            + profile.other_measured.as_ref().map_or(0, |other| other.wrong_values);
+        Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
     }
 
     fn check_arguments(&self) -> Result<(), Failure> {
         if self.sizes.iter().any(|&size| size > 1 << 30) {
-            return Err(Failure::usage(
-                "--sizes: a value has at most 1 GiB (1073741824 bytes)",
-            ));
+            return Err(Failure::usage("--sizes: a value has at most 1 GiB (1073741824 bytes)"));
         }
-        if self
-            .widths
-            .iter()
-            .any(|&width| width == 0 || width > 10_000)
-        {
+        if self.widths.iter().any(|&width| width == 0 || width > 10_000) {
             return Err(Failure::usage("--widths: a multi-get has 1 to 10000 keys"));
         }
         if self.vs.is_some() && self.target.is_none() {
-            return Err(Failure::usage(
-                "--vs compares with a target: name that one, too",
-            ));
+            return Err(Failure::usage("--vs compares with a target: name that one, too"));
         }
         if self.target.is_none() && self.access.is_given() {
             return Err(access::missing_target_failure());
@@ -209,12 +189,8 @@ impl Args {
 
     fn new_caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
         let bytes_max = self.sizes.iter().copied().max().unwrap_or(0);
-        let rust_client = RustClient::new(
-            target,
-            bytes_max,
-            self.seed,
-            (self.threads as usize, self.rate),
-        )?;
+        let rust_client =
+            RustClient::new(target, bytes_max, self.seed, (self.threads as usize, self.rate))?;
         match &self.via {
             None => Ok(Box::new(rust_client)),
             Some(client_name) => {
@@ -235,11 +211,7 @@ impl Args {
             vs["target"] = target_json(target);
         }
         document["via"] = json!(self.via);
-        document["loop"] = json!(if self.rate.is_some() {
-            "open"
-        } else {
-            "closed"
-        });
+        document["loop"] = json!(if self.rate.is_some() { "open" } else { "closed" });
         document["threads"] = json!(self.threads);
         document["rate"] = json!(self.rate);
         document["seed"] = json!(self.seed);

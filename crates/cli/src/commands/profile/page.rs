@@ -79,12 +79,7 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
                 band.push((size_or_width, us.low, high));
             }
         }
-        Series {
-            label: name.to_owned(),
-            points,
-            band,
-            ..Series::default()
-        }
+        Series { label: name.to_owned(), points, band, ..Series::default() }
     });
     Chart {
         title: title.to_owned(),
@@ -101,10 +96,7 @@ fn build_calls_chart(profile: &Profile) -> Chart {
     let seconds = &profile.measured.series;
     let new_series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
         label: label.to_owned(),
-        points: seconds
-            .iter()
-            .map(|second| (second.at_s as f64, figure(second)))
-            .collect(),
+        points: seconds.iter().map(|second| (second.at_s as f64, figure(second))).collect(),
         ..Series::default()
     };
     Chart {
@@ -125,10 +117,7 @@ fn build_shorter_runs_chart(profile: &Profile) -> Chart {
     let new_series =
         |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
             label: label.to_owned(),
-            points: shorter_runs
-                .iter()
-                .map(|run| (run.call_count as f64, figure(run)))
-                .collect(),
+            points: shorter_runs.iter().map(|run| (run.call_count as f64, figure(run))).collect(),
             ..Series::default()
         };
     Chart {
@@ -165,16 +154,9 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
                 _ => format!(">= {}", format_decimal(percentile.estimate_us.low)),
             }
         });
-        [size_or_width, format_count(cell.samples)]
-            .into_iter()
-            .chain(percentiles)
-            .collect()
+        [size_or_width, format_count(cell.samples)].into_iter().chain(percentiles).collect()
     };
-    Table {
-        title: title.to_owned(),
-        header,
-        rows: cells.iter().map(format_row).collect(),
-    }
+    Table { title: title.to_owned(), header, rows: cells.iter().map(format_row).collect() }
 }
 
 fn build_parts_table(profile: &Profile) -> Table {

@@ -70,12 +70,7 @@ impl<'t> PythonClient<'t> {
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(CallError::Unreachable("python3 has no pipes".to_owned()));
         };
-        Ok(PythonClient {
-            child,
-            requests,
-            replies: BufReader::new(replies),
-            rust_client,
-        })
+        Ok(PythonClient { child, requests, replies: BufReader::new(replies), rust_client })
     }
 
     fn request(&mut self, task: &str, cell: Cell, calls: usize) -> Result<Reply, CallError> {
@@ -97,10 +92,7 @@ impl<'t> PythonClient<'t> {
     fn parse_block(reply: Reply) -> Result<CallBlock, CallError> {
         let times: ReadTimes = serde_json::from_value(reply.result)
             .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
-        Ok(CallBlock {
-            latencies_ns: times.latencies_ns,
-            wrong_values: times.wrong_values,
-        })
+        Ok(CallBlock { latencies_ns: times.latencies_ns, wrong_values: times.wrong_values })
     }
 }
 

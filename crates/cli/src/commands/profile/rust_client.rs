@@ -51,10 +51,8 @@ impl<'t> RustClient<'t> {
         };
         (0..count)
             .map(|index| {
-                let key = format!(
-                    "glasscache-profile:{:x}:{cell_kind}:{cell_number}:{index}",
-                    self.seed
-                );
+                let key =
+                    format!("glasscache-profile:{:x}:{cell_kind}:{cell_number}:{index}", self.seed);
                 let id = mix((cell_number as u64) << 32 | index as u64);
                 (key, self.value_source.value(id, 0, value_bytes))
             })
@@ -81,24 +79,17 @@ impl<'t> RustClient<'t> {
             return Ok((elapsed, u64::from(!is_correct_value)));
         }
         let started = Instant::now();
-        let (found_values, failures) = self
-            .client
-            .get_many(keys, &budget)
-            .map_err(|error| to_call_error(&error))?;
+        let (found_values, failures) =
+            self.client.get_many(keys, &budget).map_err(|error| to_call_error(&error))?;
         let elapsed = started.elapsed();
         if let Some((_, error)) = failures.first() {
             return Err(to_call_error(error));
         }
         let has_stored_contents = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
-            items
-                .get(*index)
-                .is_some_and(|(_, value)| contents == value)
+            items.get(*index).is_some_and(|(_, value)| contents == value)
         };
         let correct_count = found_values.iter().filter(has_stored_contents).count();
-        Ok((
-            elapsed,
-            (items.len() - correct_count.min(items.len())) as u64,
-        ))
+        Ok((elapsed, (items.len() - correct_count.min(items.len())) as u64))
     }
 
     /// Measures the calls of a block that one thread makes.
@@ -126,9 +117,7 @@ impl<'t> RustClient<'t> {
             let (elapsed, wrong_values) =
                 self.time_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
             block.wrong_values += wrong_values;
-            block
-                .latencies_ns
-                .push((lateness + elapsed).as_nanos() as u64);
+            block.latencies_ns.push((lateness + elapsed).as_nanos() as u64);
         }
         Ok(block)
     }
@@ -168,11 +157,7 @@ impl<'t> RustClient<'t> {
 /// Sleeps to just before `instant` and spins the rest: waking up takes longer than a fast call.
 fn wait_until(instant: Instant) {
     const SPIN_TIME: Duration = Duration::from_millis(1);
-    std::thread::sleep(
-        instant
-            .saturating_duration_since(Instant::now())
-            .saturating_sub(SPIN_TIME),
-    );
+    std::thread::sleep(instant.saturating_duration_since(Instant::now()).saturating_sub(SPIN_TIME));
     while Instant::now() < instant {
         std::hint::spin_loop();
     }
@@ -187,11 +172,7 @@ impl Caller for RustClient<'_> {
 
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         for (key, body) in self.list_cell_items(cell) {
-            let item = Item {
-                key: to_wire_key(&key),
-                flags: 0,
-                body,
-            };
+            let item = Item { key: to_wire_key(&key), flags: 0, body };
             let budget = new_call_budget();
             match self.client.store(StoreMode::Set, item, 0, false, &budget) {
                 Ok(_) => {}

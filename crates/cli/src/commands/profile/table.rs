@@ -36,10 +36,7 @@ pub(super) fn format_profile(targets: &[LiveTarget], profile: &Profile, is_wide:
         ));
     }
     if measured.wrong_values > 0 {
-        notes.push(format!(
-            "{} values were absent or WRONG.",
-            format_count(measured.wrong_values)
-        ));
+        notes.push(format!("{} values were absent or WRONG.", format_count(measured.wrong_values)));
     }
     notes.push(
         "us is the time of a call in the client. After the median: its interval (95 %). \
@@ -57,10 +54,7 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
     let typical_cell = measured
         .get_times
         .and_then(|get_times| {
-            measured
-                .by_size
-                .iter()
-                .find(|cell| cell.bytes == Some(get_times.bytes))
+            measured.by_size.iter().find(|cell| cell.bytes == Some(get_times.bytes))
         })
         .or(measured.by_size.first())
         .or(measured.by_width.first());
@@ -85,11 +79,8 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         format_at_percentile(99.0)
     );
     if let Some((part_name, share)) = measured.get_times.as_ref().and_then(find_largest_part) {
-        let _ = write!(
-            sentence,
-            "; {:.0} % of the time is spent in the {part_name}",
-            share * 100.0
-        );
+        let _ =
+            write!(sentence, "; {:.0} % of the time is spent in the {part_name}", share * 100.0);
     }
     sentence.push('.');
     if let (Some(ratio), Some(other_target)) = (&profile.ratios, targets.get(1)) {
@@ -147,11 +138,7 @@ fn format_parts(get_times: &GetTimes) -> String {
             format!("{:.0} %", 100.0 * us / get_times.total_us.max(1e-9)),
         ]);
     }
-    table.push_row([
-        "total".to_owned(),
-        format_decimal(get_times.total_us),
-        String::new(),
-    ]);
+    table.push_row(["total".to_owned(), format_decimal(get_times.total_us), String::new()]);
     table.to_string()
 }
 
@@ -162,10 +149,7 @@ fn append_tables(
     is_wide: bool,
 ) {
     let target_description = target.map_or_else(String::new, LiveTarget::describe);
-    for (title, cells) in [
-        ("Gets", &measured.by_size),
-        ("Multi-gets", &measured.by_width),
-    ] {
+    for (title, cells) in [("Gets", &measured.by_size), ("Multi-gets", &measured.by_width)] {
         if !cells.is_empty() {
             let _ = write!(
                 text,
@@ -179,18 +163,12 @@ fn append_tables(
 
 fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
     let is_displayed = |percentile: &&Percentile| {
-        is_wide
-            || NARROW_PERCENTS
-                .iter()
-                .any(|percent| (percentile.percent - percent).abs() < 1e-9)
+        is_wide || NARROW_PERCENTS.iter().any(|percent| (percentile.percent - percent).abs() < 1e-9)
     };
     let is_median = |percentile: &Percentile| (percentile.percent - 50.0).abs() < 1e-9;
     let mut column_titles = vec![String::new()];
-    for percentile in cells
-        .first()
-        .into_iter()
-        .flat_map(|cell| &cell.percentiles)
-        .filter(is_displayed)
+    for percentile in
+        cells.first().into_iter().flat_map(|cell| &cell.percentiles).filter(is_displayed)
     {
         column_titles.push(format!("p{}", percentile.percent));
         if is_median(percentile) {
@@ -208,14 +186,9 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
         for percentile in cell.percentiles.iter().filter(is_displayed) {
             row.push(format_percentile(percentile));
             if is_median(percentile) {
-                let high = percentile
-                    .estimate_us
-                    .high
-                    .map_or_else(|| "?".to_owned(), format_decimal);
-                row.push(format!(
-                    "{}-{high}",
-                    format_decimal(percentile.estimate_us.low)
-                ));
+                let high =
+                    percentile.estimate_us.high.map_or_else(|| "?".to_owned(), format_decimal);
+                row.push(format!("{}-{high}", format_decimal(percentile.estimate_us.low)));
             }
         }
         row.push(format_count(cell.samples));

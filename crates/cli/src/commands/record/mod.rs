@@ -90,9 +90,7 @@ pub(crate) struct Args {
 /// A time such as 30s, 10m, 1h, 500ms.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("\"{text}\" is not a time such as 30s, 10m or 1h");
-    let unit_start = text
-        .find(|letter: char| letter.is_ascii_alphabetic())
-        .ok_or_else(invalid)?;
+    let unit_start = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(invalid)?;
     let number: f64 = text[..unit_start].parse().map_err(|_| invalid())?;
     let unit_s = match &text[unit_start..] {
         "ms" => 0.001,
@@ -150,24 +148,15 @@ impl WatchRecording {
         let write_failure = |error| to_write_failure(&self.out_path, &error);
         let file = AtomicFile::create(&self.out_path).map_err(write_failure)?;
         let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(write_failure)?;
-        let options = Options {
-            salt: self.salt.clone(),
-            sample: self.sample_share,
-        };
+        let options = Options { salt: self.salt.clone(), sample: self.sample_share };
         let mut recorder = Recorder::new(writer, options);
         let stop = new_stop_flag()?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
         let dropped_before = self.read_dropped_by_threads();
         if !out.is_json() {
-            eprintln!(
-                "recording {} for {} ...",
-                self.server,
-                format_duration(self.duration)
-            );
+            eprintln!("recording {} for {} ...", self.server, format_duration(self.duration));
         }
-        let outcome = record(lines, &mut recorder, self.duration, || {
-            stop.load(Ordering::Relaxed)
-        });
+        let outcome = record(lines, &mut recorder, self.duration, || stop.load(Ordering::Relaxed));
         if let Err(RecordError::Write(error)) = outcome {
             return Err(write_failure(error));
         }
@@ -182,9 +171,7 @@ impl WatchRecording {
         {
             return Err(self.watch_failure(error, recorded, "the file is left as it was"));
         }
-        let file = buffered_file
-            .into_inner()
-            .map_err(|error| write_failure(error.into_error()))?;
+        let file = buffered_file.into_inner().map_err(|error| write_failure(error.into_error()))?;
         file.finish().map_err(write_failure)?;
         self.report(out, recorded)?;
         match outcome {
@@ -200,11 +187,7 @@ impl WatchRecording {
     }
 
     fn report(&self, out: &Output, recorded: RecordedCounts) -> Result<(), Failure> {
-        let RecordedCounts {
-            gets,
-            writes,
-            skipped_lines,
-        } = recorded;
+        let RecordedCounts { gets, writes, skipped_lines } = recorded;
         if out.is_json() {
             out.set_result(&json!(recorded));
             return Ok(());
@@ -244,14 +227,9 @@ impl WatchRecording {
     fn connect(&self, timeout_ms: u64) -> Result<io::Result<Box<dyn Stream>>, Failure> {
         let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
         let [address] = &addresses[..] else {
-            return Err(Failure::usage(
-                "record watches one server at a time; name one",
-            ));
+            return Err(Failure::usage("record watches one server at a time; name one"));
         };
-        let target = Target {
-            server: self.server.clone(),
-            timeout_ms,
-        };
+        let target = Target { server: self.server.clone(), timeout_ms };
         Ok(target.connect(&address.endpoint))
     }
 
@@ -290,11 +268,7 @@ impl WatchRecording {
 fn watch_refusal(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
     let mut reply_rest = [0; 64];
     let rest_bytes = stream.read(&mut reply_rest).unwrap_or(0);
-    let reply_bytes = [
-        reply_start,
-        reply_rest.get(..rest_bytes).unwrap_or_default(),
-    ]
-    .concat();
+    let reply_bytes = [reply_start, reply_rest.get(..rest_bytes).unwrap_or_default()].concat();
     let reply = String::from_utf8_lossy(&reply_bytes);
     let line = reply.lines().next().unwrap_or_default();
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]

@@ -30,22 +30,15 @@ pub(super) fn run(
     let stop = new_stop_flag()?;
     let gap = Duration::from_millis(args.gap_ms);
     let proxy = Proxy::start(listen, server, options, gap).map_err(|error| match error {
-        ProxyError::Listen(error) => Failure::new(
-            Exit::Unreachable,
-            format!("listening on {listen} failed: {error}"),
-        )
-        .with_hint("--listen takes a free address such as 127.0.0.1:11212"),
+        ProxyError::Listen(error) => {
+            Failure::new(Exit::Unreachable, format!("listening on {listen} failed: {error}"))
+                .with_hint("--listen takes a free address such as 127.0.0.1:11212")
+        }
         ProxyError::Options(error) => Failure::usage(error.to_string()),
     })?;
-    eprintln!(
-        "listening on {}, in front of {server}; Ctrl-C ends the log",
-        proxy.address()
-    );
+    eprintln!("listening on {}, in front of {server}; Ctrl-C ends the log", proxy.address());
     let started = Instant::now();
-    let is_time_over = || {
-        args.duration
-            .is_some_and(|duration| started.elapsed() >= duration)
-    };
+    let is_time_over = || args.duration.is_some_and(|duration| started.elapsed() >= duration);
     while !stop.load(Ordering::Relaxed) && !is_time_over() {
         std::thread::sleep(POLL_INTERVAL);
         if let Some(warning) = proxy.take_warning() {
@@ -55,11 +48,7 @@ pub(super) fn run(
     let stats = proxy.stop();
     report(args, &stats, out)?;
     let is_incomplete = stats.dropped_requests > 0 || stats.refused_connections > 0;
-    Ok(if is_incomplete {
-        Exit::Finding
-    } else {
-        Exit::Success
-    })
+    Ok(if is_incomplete { Exit::Finding } else { Exit::Success })
 }
 
 fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> {
@@ -80,10 +69,7 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
         stats.hop_us
     )))?;
     let problems = [
-        (
-            stats.refused_connections,
-            "connections were closed: the server could not be reached",
-        ),
+        (stats.refused_connections, "connections were closed: the server could not be reached"),
         (
             stats.unrecorded_connections,
             "connections were passed on and not recorded: neither text nor meta",

@@ -116,10 +116,7 @@ impl AppInstance {
         let started = Instant::now();
         let mut wait_time = Duration::ZERO;
         if let Some(step) = near_read.step(started) {
-            let budget = Budget {
-                scope,
-                ..Budget::new(CALL_TIMEOUT)
-            };
+            let budget = Budget { scope, ..Budget::new(CALL_TIMEOUT) };
             let finished = self.client.finish_near(&mut near_read, step, &budget);
             finished.map_err(|error| failure(&error))?;
             wait_time = started.elapsed();
@@ -129,9 +126,6 @@ impl AppInstance {
             return Err(failure(error));
         }
         let absent_keys = values.iter().filter(|value| value.is_none()).count() as u64;
-        Ok(ReadStats {
-            wait_time,
-            absent_keys,
-        })
+        Ok(ReadStats { wait_time, absent_keys })
     }
 }

@@ -101,20 +101,12 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
         return Ok(Speed::Max);
     }
-    let factor = text
-        .parse()
-        .ok()
-        .filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
-    factor
-        .map(Speed::Recorded)
-        .ok_or_else(|| format!("{text:?}: expected max or a number above 0"))
+    let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.map(Speed::Recorded).ok_or_else(|| format!("{text:?}: expected max or a number above 0"))
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text
-        .parse()
-        .ok()
-        .filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
+    let percent = text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
     percent.ok_or_else(|| format!("{text:?}: expected a number above 0"))
 }
 
@@ -185,18 +177,12 @@ impl Args {
             out.set_result(&results.to_document(&page.sentence));
         } else {
             out.print_line(format_sentence_and_tables(&page.sentence, &page.tables))?;
-            page.notes
-                .iter()
-                .try_for_each(|note| out.print_line(wrap(note)))?;
+            page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))?;
         }
         if let Some(path) = &self.html {
             page_file::write(path, page, &[&self.log_folder])?;
         }
-        Ok(if results.is_forecast_within() {
-            Exit::Success
-        } else {
-            Exit::Finding
-        })
+        Ok(if results.is_forecast_within() { Exit::Success } else { Exit::Finding })
     }
 
     fn read_strategy_file(&self) -> Result<StrategyFile, Failure> {
@@ -209,10 +195,7 @@ impl Args {
     }
 
     fn strategy_failure(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::new(
-            Exit::BadData,
-            format!("{}: {error}", self.strategy_path.display()),
-        )
+        Failure::new(Exit::BadData, format!("{}: {error}", self.strategy_path.display()))
     }
 
     /// Refuses threads that would make no request, for the latency table would be measured with their calls.
@@ -240,9 +223,7 @@ impl Args {
             Speed::Max => self.clients,
             Speed::Recorded(_) => 1,
         };
-        (0..concurrent_calls)
-            .map(|_| AppInstance::new(servers, &StrategyFile::default()))
-            .collect()
+        (0..concurrent_calls).map(|_| AppInstance::new(servers, &StrategyFile::default())).collect()
     }
 
     fn replay(
@@ -264,10 +245,7 @@ impl Args {
         let requests_made = bar.position();
         bar.finish_and_clear();
         if stop.load(Ordering::Relaxed) {
-            let message = format!(
-                "stopped after {requests_made} of {} requests",
-                prepared.len()
-            );
+            let message = format!("stopped after {requests_made} of {} requests", prepared.len());
             return Err(Failure::new(Exit::Interrupted, message));
         }
         replay_outcome
@@ -288,16 +266,9 @@ fn failure(error: &Error) -> Failure {
 /// Key and bytes of each item that a request reads.
 fn list_used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
     let uses = prepared.uses(0..prepared.len());
-    let items = prepared
-        .items
-        .keys
-        .iter()
-        .zip(&prepared.items.sizes)
-        .zip(uses);
+    let items = prepared.items.keys.iter().zip(&prepared.items.sizes).zip(uses);
     let items_in_use = items.filter(|(_, uses)| *uses > 0);
-    items_in_use
-        .map(|((key, &size), _)| (key.as_str(), size))
-        .collect()
+    items_in_use.map(|((key, &size), _)| (key.as_str(), size)).collect()
 }
 
 #[cfg(test)]

@@ -79,10 +79,8 @@ impl Results {
             ),
         };
         let sorted_added_ns = |stats: &[RequestStats]| {
-            let mut added_ns: Vec<u64> = stats
-                .iter()
-                .map(|request_stats| request_stats.added_ns)
-                .collect();
+            let mut added_ns: Vec<u64> =
+                stats.iter().map(|request_stats| request_stats.added_ns).collect();
             added_ns.sort_unstable();
             added_ns
         };

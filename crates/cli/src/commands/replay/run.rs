@@ -69,16 +69,11 @@ impl AppInstances {
         strategy_file: &StrategyFile,
         log: &RequestLog,
     ) -> Result<Self, Failure> {
-        let mut loaded = Self {
-            instances: Vec::new(),
-            index_by_number: HashMap::new(),
-        };
+        let mut loaded = Self { instances: Vec::new(), index_by_number: HashMap::new() };
         for &instance_number in &log.requests.instances {
             if let Entry::Vacant(entry) = loaded.index_by_number.entry(instance_number) {
                 entry.insert(loaded.instances.len());
-                loaded
-                    .instances
-                    .push(load_instance(servers, strategy_file)?);
+                loaded.instances.push(load_instance(servers, strategy_file)?);
             }
         }
         Ok(loaded)
@@ -203,8 +198,7 @@ impl RecordedRequest<'_> {
         let page_item = self.log.requests.pages[self.log_row];
         let page_key = (page_item != NONE).then(|| key_of(page_item));
         let items = self.log.requests.items_of(self.log_row).iter();
-        self.instance
-            .make_request(page_key, items.map(|&item| key_of(item)), timed_calls)
+        self.instance.make_request(page_key, items.map(|&item| key_of(item)), timed_calls)
     }
 }
 

@@ -40,9 +40,7 @@ impl<'l> SingleGets<'l> {
             let message = "measuring the latency failed: no request of the log reads an item";
             return Err(Failure::new(Exit::BadData, message));
         }
-        Ok(Self {
-            items: chosen_items,
-        })
+        Ok(Self { items: chosen_items })
     }
 
     /// Reads a block of gets of each size, with one instance on each thread at the same time, and adds them to a list.
@@ -57,10 +55,7 @@ impl<'l> SingleGets<'l> {
                 let keys = &keys;
                 let spawn_block = |instance| scope.spawn(move || read_block(instance, keys));
                 let handles: Vec<_> = instances.iter().map(spawn_block).collect();
-                handles
-                    .into_iter()
-                    .map(ScopedJoinHandle::join)
-                    .collect::<Vec<_>>()
+                handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
             });
             for block_result in block_results {
                 let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");

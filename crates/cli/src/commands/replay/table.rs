@@ -59,11 +59,7 @@ fn format_sentence(results: &Results) -> String {
     };
     format!(
         "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
-        if results.is_forecast_within() {
-            "held"
-        } else {
-            "did not hold"
-        },
+        if results.is_forecast_within() { "held" } else { "did not hold" },
         100.0 * results.tolerance,
         results.setup.strategy,
         format_added(P50_INDEX),
@@ -131,11 +127,7 @@ fn build_table(title: &str, comparison: &Comparison) -> Table {
             ]);
         }
     }
-    let slower_shares = forecast
-        .share_slower
-        .iter()
-        .zip(&measured.share_slower)
-        .zip(SLOWDOWNS);
+    let slower_shares = forecast.share_slower.iter().zip(&measured.share_slower).zip(SLOWDOWNS);
     for ((forecast_share, measured_share), (_, hundredths)) in slower_shares {
         rows.push([
             format!("slower by >={hundredths} %"),
@@ -146,9 +138,7 @@ fn build_table(title: &str, comparison: &Comparison) -> Table {
     }
     Table {
         title: format!("{title}: {}", format_count(measured.requests)),
-        header: ["", "forecast", "measured", "error"]
-            .map(str::to_owned)
-            .to_vec(),
+        header: ["", "forecast", "measured", "error"].map(str::to_owned).to_vec(),
         rows: rows.into_iter().map(|row| row.to_vec()).collect(),
     }
 }
@@ -175,10 +165,7 @@ fn build_chart(results: &Results) -> Chart {
         title: "How long requests wait for the cache (second half)".to_owned(),
         x_label: "added time of at least (ms)".to_owned(),
         y_label: "share of requests (%)".to_owned(),
-        series: vec![
-            new_curve("forecast", forecast),
-            new_curve("measured", measured),
-        ],
+        series: vec![new_curve("forecast", forecast), new_curve("measured", measured)],
         ..Chart::default()
     }
 }
@@ -188,8 +175,5 @@ fn format_milliseconds(ns: Option<u64>) -> String {
 }
 
 fn format_signed_percent(share: Option<f64>) -> String {
-    share.map_or_else(
-        || "-".to_owned(),
-        |share| format!("{:+.1} %", 100.0 * share),
-    )
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:+.1} %", 100.0 * share))
 }

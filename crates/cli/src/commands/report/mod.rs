@@ -54,24 +54,14 @@ impl Args {
             return Ok(Exit::Success);
         }
         let result_count = results.len();
-        let noun = if result_count == 1 {
-            "result"
-        } else {
-            "results"
-        };
-        out.print_line(wrap(&format!(
-            "{result_count} {noun} on {}.",
-            path.display()
-        )))?;
+        let noun = if result_count == 1 { "result" } else { "results" };
+        out.print_line(wrap(&format!("{result_count} {noun} on {}.", path.display())))?;
         for result in &results {
             out.print_line(format!("\n{}: {}", result.name, result.command_line()))?;
             out.print_line(wrap(&result.find_sentence()))?;
         }
         if !left_out.is_empty() {
-            let note = format!(
-                "Left out, because they are not results: {}.",
-                left_out.join(", ")
-            );
+            let note = format!("Left out, because they are not results: {}.", left_out.join(", "));
             out.print_line(format!("\n{}", wrap(&note)))?;
         }
         Ok(Exit::Success)
@@ -81,17 +71,11 @@ impl Args {
 /// The results of a folder by file name, and the names of JSON files that are not results.
 fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure> {
     let read_failure = |path: &Path, error: std::io::Error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot read {}: {error}", path.display()),
-        )
+        Failure::new(Exit::Unreachable, format!("cannot read {}: {error}", path.display()))
     };
     let entries = std::fs::read_dir(folder).map_err(|error| read_failure(folder, error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "json")
-    });
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort_unstable();
     let (mut results, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {

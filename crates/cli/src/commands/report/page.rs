@@ -13,16 +13,8 @@ const ROWS_MAX: usize = 60;
 const COLUMNS_MAX: usize = 14;
 
 /// Keys that are shown elsewhere, or are series too long for a table.
-const EXCLUDED_KEYS: [&str; 8] = [
-    "run",
-    "sentence",
-    "series",
-    "reported",
-    "points",
-    "wire",
-    "answer",
-    "arguments",
-];
+const EXCLUDED_KEYS: [&str; 8] =
+    ["run", "sentence", "series", "reported", "points", "wire", "answer", "arguments"];
 
 /// Builds the page.
 pub(super) fn build_page(folder: &str, results: &[ResultFile], left_out: &[String]) -> Page {
@@ -38,10 +30,7 @@ pub(super) fn build_page(folder: &str, results: &[ResultFile], left_out: &[Strin
     let plural_suffix = if results.len() == 1 { "" } else { "s" };
     let mut notes = Vec::new();
     if !left_out.is_empty() {
-        notes.push(format!(
-            "Left out, because they are not results: {}.",
-            left_out.join(", ")
-        ));
+        notes.push(format!("Left out, because they are not results: {}.", left_out.join(", ")));
     }
     Page {
         title: format!("Report of {folder}"),
@@ -66,9 +55,7 @@ fn build_tables(result: &ResultFile) -> Vec<Table> {
     let origin_table = Table {
         title: format!("{}: {}", result.name, result.command),
         header: vec![String::new(), String::new()],
-        rows: rows
-            .map(|(name, text)| vec![name.to_owned(), text])
-            .collect(),
+        rows: rows.map(|(name, text)| vec![name.to_owned(), text]).collect(),
     };
     let mut tables = vec![origin_table];
     let Some(object) = result.result_json.as_object() else {
@@ -76,10 +63,7 @@ fn build_tables(result: &ResultFile) -> Vec<Table> {
         return tables;
     };
     tables.extend(build_figures_table(&result.name, object));
-    for (key, value) in object
-        .iter()
-        .filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str()))
-    {
+    for (key, value) in object.iter().filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str())) {
         let title = format!("{}: {}", result.name, key.replace('_', " "));
         tables.extend(match value {
             Value::Array(_) => build_list_table(&title, value),
@@ -95,10 +79,7 @@ fn build_tables(result: &ResultFile) -> Vec<Table> {
 /// The scalars of a result, those of its inner objects included.
 fn build_figures_table(result_name: &str, object: &Map<String, Value>) -> Option<Table> {
     let mut cells = Vec::new();
-    for (key, value) in object
-        .iter()
-        .filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str()))
-    {
+    for (key, value) in object.iter().filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str())) {
         let is_map = |value: &Value| {
             let map = value.as_object();
             map.is_some_and(|map| !map.is_empty() && map.values().all(Value::is_object))
@@ -121,12 +102,8 @@ fn build_figures_table(result_name: &str, object: &Map<String, Value>) -> Option
 
 /// A list of objects, one row each.
 fn build_list_table(title: &str, list: &Value) -> Option<Table> {
-    let rows: Vec<Vec<(String, String)>> = list
-        .as_array()?
-        .iter()
-        .filter(|row| row.is_object())
-        .map(list_named_cells)
-        .collect();
+    let rows: Vec<Vec<(String, String)>> =
+        list.as_array()?.iter().filter(|row| row.is_object()).map(list_named_cells).collect();
     build_table(title, &rows)
 }
 
@@ -184,9 +161,7 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
             None => format_decimal(number.as_f64().unwrap_or(0.0)),
         },
         Value::Array(list)
-            if list
-                .iter()
-                .all(|element| element.is_number() || element.is_string()) =>
+            if list.iter().all(|element| element.is_number() || element.is_string()) =>
         {
             let texts = list.iter().map(|element| match element {
                 Value::String(text) => text.clone(),
@@ -220,10 +195,7 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
 
 /// Charts of the results that have a form of their own: curves of misses, and profiles.
 fn build_charts(result: &ResultFile) -> Vec<Chart> {
-    [build_curve_chart(result), build_profile_chart(result)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [build_curve_chart(result), build_profile_chart(result)].into_iter().flatten().collect()
 }
 
 fn build_curve_chart(result: &ResultFile) -> Option<Chart> {

@@ -24,10 +24,7 @@ impl ResultFile {
         let to_text = |value: &Value| value.as_str().map(str::to_owned);
         if document.get("schema").is_some() && document.get("result").is_some() {
             let error = document["error"].get("message").and_then(to_text);
-            let run_json = document["result"]
-                .get("run")
-                .cloned()
-                .unwrap_or(Value::Null);
+            let run_json = document["result"].get("run").cloned().unwrap_or(Value::Null);
             return Some(ResultFile {
                 name: name.to_owned(),
                 command: to_text(&document["command"])?,
@@ -52,12 +49,7 @@ impl ResultFile {
     pub(super) fn command_line(&self) -> String {
         match self.run_json["arguments"].as_array() {
             Some(arguments) => std::iter::once("glasscache".to_owned())
-                .chain(
-                    arguments
-                        .iter()
-                        .filter_map(Value::as_str)
-                        .map(quote_for_shell),
-                )
+                .chain(arguments.iter().filter_map(Value::as_str).map(quote_for_shell))
                 .collect::<Vec<_>>()
                 .join(" "),
             None => format!("glasscache {}", self.command),
@@ -66,10 +58,7 @@ impl ResultFile {
 
     /// The date in UTC, empty if unknown.
     pub(super) fn date(&self) -> String {
-        self.run_json["date"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        self.run_json["date"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The machine in some words, empty if unknown.
@@ -92,14 +81,10 @@ impl ResultFile {
     /// What it found in words, and the error if one ended it.
     pub(super) fn find_sentence(&self) -> String {
         let curve_sentence = &self.result_json["answer"]["sentence"];
-        let found_sentence = self.result_json["sentence"]
-            .as_str()
-            .or(curve_sentence.as_str());
+        let found_sentence = self.result_json["sentence"].as_str().or(curve_sentence.as_str());
         let found_sentence = found_sentence.unwrap_or_default().to_owned();
         match &self.error {
-            Some(error) => format!("{found_sentence} It ended early: {error}")
-                .trim()
-                .to_owned(),
+            Some(error) => format!("{found_sentence} It ended early: {error}").trim().to_owned(),
             None => found_sentence,
         }
     }
@@ -137,10 +122,7 @@ mod tests {
         let document = json!({ "schema": 2, "version": "1", "command": "bench", "error": null,
             "result": { "run": { "arguments": ["bench", "--search", "p99<1ms", "it's"] } } });
         let result = ResultFile::from_document("a.json", &document).unwrap();
-        assert_eq!(
-            result.command_line(),
-            "glasscache bench --search 'p99<1ms' 'it'\\''s'"
-        );
+        assert_eq!(result.command_line(), "glasscache bench --search 'p99<1ms' 'it'\\''s'");
     }
 
     #[test]

@@ -14,11 +14,7 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
         "process" => "of the processes",
         _ => "of the requests",
     };
-    let noun = if reports.processes == 1 {
-        "report"
-    } else {
-        "reports"
-    };
+    let noun = if reports.processes == 1 { "report" } else { "reports" };
     let failed_requests =
         reports.measured.strategy.failed_requests + reports.measured.control.failed_requests;
     format!(
@@ -43,16 +39,11 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
         String::new(),
     ]);
     for metric in METRICS {
-        let format_value = |group| {
-            metric
-                .value(group)
-                .map_or_else(|| "-".to_owned(), format_decimal)
-        };
+        let format_value =
+            |group| metric.value(group).map_or_else(|| "-".to_owned(), format_decimal);
         let difference = metric.difference(strategy_group, control_group);
-        let forecast_line = reports
-            .forecast
-            .iter()
-            .find(|forecast_line| forecast_line.figure == metric.name());
+        let forecast_line =
+            reports.forecast.iter().find(|forecast_line| forecast_line.figure == metric.name());
         table.push_row([
             metric.name().replace('_', " "),
             format_value(strategy_group),
@@ -80,12 +71,7 @@ fn format_interval(estimate: Estimate) -> String {
         format!("{sign}{}", format_decimal(value.abs()))
     };
     let Estimate { value, low, high } = estimate;
-    format!(
-        "{} ({} to {})",
-        format_signed(value),
-        format_signed(low),
-        format_signed(high)
-    )
+    format!("{} ({} to {})", format_signed(value), format_signed(low), format_signed(high))
 }
 
 /// The sentence with its first letter in upper case.
@@ -133,16 +119,12 @@ fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
             })
         })
     };
-    let difference = metric
-        .difference(strategy_group, control_group)
-        .map(|difference| {
-            let Estimate { value, low, high } = difference;
-            json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
-        });
-    let forecast_line = reports
-        .forecast
-        .iter()
-        .find(|forecast_line| forecast_line.figure == metric.name());
+    let difference = metric.difference(strategy_group, control_group).map(|difference| {
+        let Estimate { value, low, high } = difference;
+        json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
+    });
+    let forecast_line =
+        reports.forecast.iter().find(|forecast_line| forecast_line.figure == metric.name());
     let forecast = forecast_line.map(|forecast_line| {
         let bound = forecast_bound(forecast_line, metric, strategy_group.sum.requests);
         json!({ "value": forecast_line.value, "low": forecast_line.low, "high": forecast_line.high, "bound": bound })

@@ -78,12 +78,8 @@ struct Group {
 
 impl Group {
     fn to_counts(&self) -> GroupCounts {
-        let new_block = |(requests, calls, keys, added_ns)| Block {
-            requests,
-            calls,
-            keys,
-            added_ns,
-        };
+        let new_block =
+            |(requests, calls, keys, added_ns)| Block { requests, calls, keys, added_ns };
         let sum = new_block((self.requests, self.calls, self.keys, self.added_ns));
         GroupCounts::from_parts(
             (sum, self.bytes, self.failed_requests),
@@ -168,24 +164,17 @@ impl Reports {
         self.processes += 1;
         measured.processes += usize::from(rollout.groups.strategy.requests > 0);
         measured.disabled_processes += usize::from(rollout.disabled_because.is_some());
-        measured
-            .strategy
-            .merge(&rollout.groups.strategy.to_counts());
+        measured.strategy.merge(&rollout.groups.strategy.to_counts());
         measured.control.merge(&rollout.groups.control.to_counts());
         self.warm_up_requests += rollout.warm_up_requests;
-        self.disabled_because
-            .extend(rollout.disabled_because.clone());
+        self.disabled_because.extend(rollout.disabled_because.clone());
     }
 }
 
 fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
     let path_text = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot open {path_text}: {error}"),
-        )
-        .with_hint(HINT)
+        Failure::new(Exit::Unreachable, format!("cannot open {path_text}: {error}")).with_hint(HINT)
     })?;
     let bad_data_failure = |reason: String| {
         Failure::new(Exit::BadData, format!("{path_text}: {reason}")).with_hint(HINT)
@@ -194,10 +183,7 @@ fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
     let parse_rollout = |report: Result<Report, serde_json::Error>| {
         let report = report.map_err(|error| bad_data_failure(format!("not a report: {error}")))?;
         if report.schema != 1 {
-            return Err(bad_data_failure(format!(
-                "a report of version {}",
-                report.schema
-            )));
+            return Err(bad_data_failure(format!("a report of version {}", report.schema)));
         }
         let no_strategy_failure = || bad_data_failure("its client runs no strategy".to_owned());
         report.rollout.ok_or_else(no_strategy_failure)

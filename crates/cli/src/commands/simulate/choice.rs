@@ -14,13 +14,9 @@ use crate::output::Failure;
 /// The strategies named on the command line.
 pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
     let parse_named = |notation: &String| {
-        let strategy = notation
-            .parse()
-            .map_err(|error| Failure::usage(format!("{error} (--strategies)")))?;
-        Ok(NamedStrategy {
-            notation: notation.clone(),
-            strategy,
-        })
+        let strategy =
+            notation.parse().map_err(|error| Failure::usage(format!("{error} (--strategies)")))?;
+        Ok(NamedStrategy { notation: notation.clone(), strategy })
     };
     notations.iter().map(parse_named).collect()
 }
@@ -52,12 +48,7 @@ pub(super) fn list_default_strategies(item_count: usize, has_parents: bool) -> V
     notations.retain(|notation| notations_seen.insert(notation.clone()));
     notations
         .into_iter()
-        .filter_map(|notation| {
-            Some(NamedStrategy {
-                strategy: notation.parse().ok()?,
-                notation,
-            })
-        })
+        .filter_map(|notation| Some(NamedStrategy { strategy: notation.parse().ok()?, notation }))
         .collect()
 }
 
@@ -79,9 +70,7 @@ pub(super) fn find_best_with_fixed_set(replays: &Replays) -> Option<&NamedStrate
         .strategy_reports
         .iter()
         .filter(|(named, _)| named.strategy.fixed.is_some_and(is_eligible));
-    with_fixed_set
-        .min_by_key(|(_, report)| report.second_half.added_ns)
-        .map(|(named, _)| named)
+    with_fixed_set.min_by_key(|(_, report)| report.second_half.added_ns).map(|(named, _)| named)
 }
 
 /// The file that a client loads: the strategy and the keys of its fixed set.

@@ -12,10 +12,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     let has_fixed = strategy.fixed.is_some();
     if has_fixed {
         let items = format_count_of(kept.fixed_items, "item", "items");
-        clauses.push(format!(
-            "keep {items} ({})",
-            format_short_bytes(kept.fixed_bytes)
-        ));
+        clauses.push(format!("keep {items} ({})", format_short_bytes(kept.fixed_bytes)));
     }
     let format_others = |item_count: usize| {
         if has_fixed {
@@ -47,9 +44,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         Some(depth) => clauses.push(format!("fetch {depth} levels below the page with it")),
     }
     if let Some(percent) = strategy.companion_share_percent {
-        clauses.push(format!(
-            "fetch with an item what {percent} % of its requests also read"
-        ));
+        clauses.push(format!("fetch with an item what {percent} % of its requests also read"));
     }
     if clauses.is_empty() {
         clauses.push("keep nothing, fetch each item alone".to_owned());
@@ -62,20 +57,13 @@ mod tests {
     use super::*;
 
     fn describe_notation(notation: &str) -> String {
-        let kept = KeptSizes {
-            fixed_items: 312,
-            fixed_bytes: 4 << 20,
-            local_bytes: 0,
-        };
+        let kept = KeptSizes { fixed_items: 312, fixed_bytes: 4 << 20, local_bytes: 0 };
         describe(&notation.parse().unwrap(), &kept)
     }
 
     #[test]
     fn each_term_of_the_notation_is_described_in_words() {
-        assert_eq!(
-            describe_notation("remote"),
-            "keep nothing, fetch each item alone"
-        );
+        assert_eq!(describe_notation("remote"), "keep nothing, fetch each item alone");
         assert_eq!(
             describe_notation("fixed-bytes:4m+s3fifo:584+subtree:1"),
             "keep 312 items (4.00 MiB); S3-FIFO for 584 others; fetch children with the page"

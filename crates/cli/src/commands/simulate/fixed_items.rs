@@ -62,28 +62,19 @@ impl FixedItems {
             let by_time = b.saved_ms.total_cmp(&a.saved_ms);
             by_time.then_with(|| a.key.cmp(&b.key))
         });
-        Some(FixedItems {
-            notation: named.notation.clone(),
-            items,
-        })
+        Some(FixedItems { notation: named.notation.clone(), items })
     }
 
     /// The items that save most, and the set by prefix where there are several prefixes.
     pub(super) fn tables(&self, rows_max: usize) -> Vec<Table> {
         let to_header = |first: &str, second: &str| {
-            [first, second, "bytes", "saves ms a request"]
-                .map(str::to_owned)
-                .to_vec()
+            [first, second, "bytes", "saves ms a request"].map(str::to_owned).to_vec()
         };
         let format_item_row = |item: &FixedItem| {
             vec![
                 item.key.clone(),
                 format!("{:.1} %", item.uses_percent),
-                if item.bytes == 0 {
-                    "unknown".to_owned()
-                } else {
-                    format_count(item.bytes)
-                },
+                if item.bytes == 0 { "unknown".to_owned() } else { format_count(item.bytes) },
                 format!("{:.4}", item.saved_ms),
             ]
         };
@@ -94,12 +85,7 @@ impl FixedItems {
                 format_count(self.items.len() as u64)
             ),
             header: to_header("item", "requests that use it"),
-            rows: self
-                .items
-                .iter()
-                .take(rows_max)
-                .map(format_item_row)
-                .collect(),
+            rows: self.items.iter().take(rows_max).map(format_item_row).collect(),
         }];
         let prefix_rows = self.list_prefix_rows();
         if prefix_rows.len() > 1 {
@@ -114,11 +100,7 @@ impl FixedItems {
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: to_header("prefix", "items"),
-                rows: prefix_rows
-                    .iter()
-                    .take(rows_max)
-                    .map(format_prefix_row)
-                    .collect(),
+                rows: prefix_rows.iter().take(rows_max).map(format_prefix_row).collect(),
             });
         }
         tables
@@ -128,10 +110,9 @@ impl FixedItems {
         let mut groups: BTreeMap<&str, PrefixRow> = BTreeMap::new();
         for item in &self.items {
             let prefix = text_key_prefix(&item.key, DELIMITERS).unwrap_or(NO_PREFIX);
-            let row = groups.entry(prefix).or_insert_with(|| PrefixRow {
-                prefix: prefix.to_owned(),
-                ..PrefixRow::default()
-            });
+            let row = groups
+                .entry(prefix)
+                .or_insert_with(|| PrefixRow { prefix: prefix.to_owned(), ..PrefixRow::default() });
             row.items += 1;
             row.bytes += item.bytes;
             row.saved_ms += item.saved_ms;
@@ -177,11 +158,7 @@ pub(super) fn find_unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, Str
     let sizes = &prepared.items.sizes;
     let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;
     let item_count = sizes.iter().zip(&uses).filter(is_unknown).count() as u64;
-    let noun = if item_count == 1 {
-        "item has"
-    } else {
-        "items have"
-    };
+    let noun = if item_count == 1 { "item has" } else { "items have" };
     let note = format!(
         "{} used {noun} an unknown size and {} as empty: calls and memory are underestimated.",
         format_count(item_count),

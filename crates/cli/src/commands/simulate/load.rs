@@ -38,54 +38,34 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
         )
     })?;
     let cost_model = CostModel::parse(&text).map_err(|error| {
-        Failure::new(
-            Exit::BadData,
-            format!("{}: {error}", latency_path.display()),
-        )
+        Failure::new(Exit::BadData, format!("{}: {error}", latency_path.display()))
     })?;
-    Ok(LoadedLog {
-        log,
-        left_out,
-        cost_model,
-        folder_name: folder.display().to_string(),
-    })
+    Ok(LoadedLog { log, left_out, cost_model, folder_name: folder.display().to_string() })
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.
 pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     if !wants_routes {
-        return Routes {
-            names: Vec::new(),
-            route_of_request: Vec::new(),
-        };
+        return Routes { names: Vec::new(), route_of_request: Vec::new() };
     }
     let requests = &log.requests;
     // The last index belongs to the requests without a route.
     let index_of = |route_id: u32| {
-        if route_id == NONE {
-            requests.route_names.len()
-        } else {
-            route_id as usize
-        }
+        if route_id == NONE { requests.route_names.len() } else { route_id as usize }
     };
     let mut request_counts = vec![0u64; requests.route_names.len() + 1];
     for &route_id in &requests.routes {
         request_counts[index_of(route_id)] += 1;
     }
-    let mut ranked_indexes: Vec<usize> = (0..request_counts.len())
-        .filter(|&route_index| request_counts[route_index] > 0)
-        .collect();
+    let mut ranked_indexes: Vec<usize> =
+        (0..request_counts.len()).filter(|&route_index| request_counts[route_index] > 0).collect();
     ranked_indexes.sort_by_key(|&route_index| std::cmp::Reverse(request_counts[route_index]));
     let mut ranks = vec![NONE; request_counts.len()];
     for (rank, &route_index) in ranked_indexes.iter().enumerate() {
         ranks[route_index] = rank as u32;
     }
     let name_of = |route_index: &usize| {
-        requests
-            .route_names
-            .get(*route_index)
-            .cloned()
-            .unwrap_or_else(|| "(none)".into())
+        requests.route_names.get(*route_index).cloned().unwrap_or_else(|| "(none)".into())
     };
     Routes {
         names: ranked_indexes.iter().map(name_of).collect(),
@@ -105,16 +85,14 @@ pub(super) fn find_excluded_route_ids(
     let known_names = &log.requests.route_names;
     let find_route_id = |name: &String| {
         let route_index = known_names.iter().position(|known_name| known_name == name);
-        route_index
-            .map(|route_index| route_index as u32)
-            .ok_or_else(|| {
-                let message = format!("no request has the route `{name}` (--exclude)");
-                let hint = match known_names.as_slice() {
-                    [] => "the requests of this log have no routes".to_owned(),
-                    known_names => format!("routes of this log: {}", known_names.join(", ")),
-                };
-                Failure::usage(message).with_hint(hint)
-            })
+        route_index.map(|route_index| route_index as u32).ok_or_else(|| {
+            let message = format!("no request has the route `{name}` (--exclude)");
+            let hint = match known_names.as_slice() {
+                [] => "the requests of this log have no routes".to_owned(),
+                known_names => format!("routes of this log: {}", known_names.join(", ")),
+            };
+            Failure::usage(message).with_hint(hint)
+        })
     };
     names.iter().map(find_route_id).collect()
 }

@@ -101,10 +101,7 @@ struct TableLimits {
 
 impl TableLimits {
     /// What a page has: its tables scroll, and lists of items stay short.
-    const HTML: Self = Self {
-        items_max: ROWS_WITHOUT_ALL,
-        has_all_columns: true,
-    };
+    const HTML: Self = Self { items_max: ROWS_WITHOUT_ALL, has_all_columns: true };
 }
 
 /// A strategy with its notation as given.
@@ -124,12 +121,7 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log_folder, self.latency.as_deref())?;
-        let has_routes = loaded
-            .log
-            .requests
-            .routes
-            .iter()
-            .any(|&route_id| route_id != NONE);
+        let has_routes = loaded.log.requests.routes.iter().any(|&route_id| route_id != NONE);
         if self.by.is_some() && !has_routes {
             return Err(Failure::usage(
                 "--by route has no effect: the requests of this log have no routes; leave it out",
@@ -138,19 +130,14 @@ impl Args {
         let routes = load::choose_routes(&loaded.log, self.by.is_some());
         let excluded_ids = load::find_excluded_route_ids(&loaded.log, &self.exclude)?;
         let route_ids = &loaded.log.requests.routes;
-        let prepared = PreparedLog::new(&loaded.log, |request| {
-            !excluded_ids.contains(&route_ids[request])
-        });
+        let prepared =
+            PreparedLog::new(&loaded.log, |request| !excluded_ids.contains(&route_ids[request]));
         load::check_halves(&self.log_folder, &prepared)?;
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
         }
-        let replays = self.replay(
-            &loaded,
-            &prepared,
-            &routes.route_of_request,
-            routes.names.len(),
-        )?;
+        let replays =
+            self.replay(&loaded, &prepared, &routes.route_of_request, routes.names.len())?;
         if replays.strategy_reports.is_empty() {
             return Err(Failure::new(
                 Exit::Interrupted,
@@ -158,20 +145,10 @@ impl Args {
             ));
         }
         if out.is_json() {
-            out.set_result(&document::build_document(
-                &loaded,
-                &prepared,
-                &replays,
-                &routes.names,
-            ));
+            out.set_result(&document::build_document(&loaded, &prepared, &replays, &routes.names));
         } else {
-            let page = table::build_page(
-                &loaded,
-                &prepared,
-                &replays,
-                &routes.names,
-                self.table_limits(),
-            );
+            let page =
+                table::build_page(&loaded, &prepared, &replays, &routes.names, self.table_limits());
             // Strategies that are named are all of interest.
             let prints_all_strategies = self.all || !self.strategies.is_empty();
             print(out, &page, (prints_all_strategies, self.all))?;
@@ -194,10 +171,7 @@ impl Args {
     }
 
     fn table_limits(&self) -> TableLimits {
-        TableLimits {
-            items_max: usize::MAX,
-            has_all_columns: self.wide,
-        }
+        TableLimits { items_max: usize::MAX, has_all_columns: self.wide }
     }
 
     fn replay(
@@ -218,11 +192,7 @@ impl Args {
                 "the latency table has no distribution (`single_pct`) to draw from (--draw)";
             return Err(Failure::new(Exit::BadData, message));
         }
-        let options = ReportOptions {
-            draw_seed,
-            route_of,
-            route_count,
-        };
+        let options = ReportOptions { draw_seed, route_of, route_count };
         let outcome = parallel::run_in_parallel(
             named_strategies.len(),
             self.threads,
@@ -241,10 +211,7 @@ impl Args {
             .zip(outcome.results)
             .filter_map(|(named, report_or_stop)| Some((named, report_or_stop?)))
             .collect();
-        Ok(Replays {
-            strategy_reports,
-            is_stopped: outcome.is_stopped,
-        })
+        Ok(Replays { strategy_reports, is_stopped: outcome.is_stopped })
     }
 }
 
@@ -263,16 +230,10 @@ fn print(
     out.print_line(wrap(&page.sentence))?;
     for table in &page.tables {
         let is_of_strategies = table.header.first().is_some_and(|name| name == "strategy");
-        let prints_all = if is_of_strategies {
-            prints_all_strategies
-        } else {
-            prints_all_others
-        };
+        let prints_all = if is_of_strategies { prints_all_strategies } else { prints_all_others };
         out.print_line("")?;
         out.print_bytes(format_first_rows(table, prints_all).as_bytes())?;
     }
     out.print_line("")?;
-    page.notes
-        .iter()
-        .try_for_each(|note| out.print_line(wrap(note)))
+    page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))
 }

@@ -42,10 +42,7 @@ pub(super) fn run(
     prepared: &PreparedLog<'_>,
 ) -> Result<Exit, Failure> {
     let memory_bytes_max = parse_bytes(&args.memory).ok_or_else(|| {
-        Failure::usage(format!(
-            "`{}` is not a number of bytes such as 64M (--memory)",
-            args.memory
-        ))
+        Failure::usage(format!("`{}` is not a number of bytes such as 64M (--memory)", args.memory))
     })?;
     if prepared.second_half_start() < 2 {
         return Err(Failure::new(
@@ -63,9 +60,8 @@ pub(super) fn run(
             "stopped before the first combination was done",
         ));
     }
-    let front_candidates = find_pareto_front(&out_of_sample_result.candidate_times)
-        .into_iter()
-        .map(|index| {
+    let front_candidates =
+        find_pareto_front(&out_of_sample_result.candidate_times).into_iter().map(|index| {
             let (candidate, _) = out_of_sample_result.candidate_times[index];
             candidate
         });
@@ -77,23 +73,14 @@ pub(super) fn run(
         // The best of that evaluation first: they are likely to be good again, which stops the replays of others early.
         let mut replay_order = out_of_sample_result.candidate_times;
         replay_order.sort_by_key(|&(_, added_ns)| added_ns);
-        let replay_order = replay_order
-            .into_iter()
-            .map(|(candidate, _)| candidate)
-            .collect();
+        let replay_order = replay_order.into_iter().map(|(candidate, _)| candidate).collect();
         let hindsight_result =
             evaluate_all(args, loaded, prepared, replay_order, Evaluation::Hindsight)?;
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
     let build_page_within = |table_limits| {
-        build_page(
-            args,
-            (loaded, prepared, table_limits),
-            &points,
-            tried_count,
-            is_stopped,
-        )
+        build_page(args, (loaded, prepared, table_limits), &points, tried_count, is_stopped)
     };
     if out.is_json() {
         let mut document = build_document(loaded, prepared, &points, tried_count, is_stopped);
@@ -104,21 +91,13 @@ pub(super) fn run(
         document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.to_document()));
         out.set_result(&document);
     } else {
-        print(
-            out,
-            &build_page_within(args.table_limits()),
-            (args.all, args.all),
-        )?;
+        print(out, &build_page_within(args.table_limits()), (args.all, args.all))?;
     }
     if is_stopped {
         return Err(Failure::stopped());
     }
     if let Some(path) = &args.html {
-        page_file::write(
-            path,
-            build_page_within(TableLimits::HTML),
-            &[&args.log_folder],
-        )?;
+        page_file::write(path, build_page_within(TableLimits::HTML), &[&args.log_folder])?;
     }
     if let (Some(path), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::build_strategy_file(&(best.named, best.report), loaded, prepared);
@@ -168,9 +147,7 @@ fn evaluate_all(
     let evaluated = evaluated.filter_map(|(candidate, added_ns)| Some((candidate, added_ns?)));
     Ok(EvaluationResult {
         candidate_times: evaluated.collect(),
-        best_so_far: best_so_far
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner),
+        best_so_far: best_so_far.into_inner().unwrap_or_else(PoisonError::into_inner),
         is_stopped: outcome.is_stopped,
     })
 }
@@ -183,28 +160,13 @@ fn evaluate_front(
     front_candidates: Vec<Candidate>,
     hindsight_bound: &BestSoFar,
 ) -> Result<Vec<FrontPoint>, Failure> {
-    let options = ReportOptions {
-        draw_seed: None,
-        route_of: &[],
-        route_count: 0,
-    };
-    let outcome = parallel::run_in_parallel(
-        front_candidates.len(),
-        args.threads,
-        "evaluating",
-        |index| {
-            report(
-                prepared,
-                &loaded.cost_model,
-                &front_candidates[index].strategy,
-                options,
-            )
-        },
-    )?;
-    let points = front_candidates
-        .into_iter()
-        .zip(outcome.results)
-        .filter_map(|(candidate, report)| {
+    let options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
+    let outcome =
+        parallel::run_in_parallel(front_candidates.len(), args.threads, "evaluating", |index| {
+            report(prepared, &loaded.cost_model, &front_candidates[index].strategy, options)
+        })?;
+    let points =
+        front_candidates.into_iter().zip(outcome.results).filter_map(|(candidate, report)| {
             let report = report?;
             let request_count = report.second_half.requests as f64;
             let hindsight_ns = hindsight_bound.least_added_ns_within(candidate.memory_bytes);
@@ -243,9 +205,7 @@ fn build_page(
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
     let mut tables = vec![build_table(points, table_limits)];
     tables.extend(
-        fixed_items
-            .iter()
-            .flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
+        fixed_items.iter().flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
     );
     Page {
         title: format!("Best use of memory: {}", loaded.folder_name),
@@ -261,9 +221,8 @@ fn format_sentence(args: &Args, points: &[FrontPoint]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
-    let hindsight_text = best.hindsight_ms.map_or(String::new(), |ms| {
-        format!("; hindsight could reach {ms:.2} ms")
-    });
+    let hindsight_text =
+        best.hindsight_ms.map_or(String::new(), |ms| format!("; hindsight could reach {ms:.2} ms"));
     if best.report.kept.bytes() == 0 {
         return format!(
             "Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
@@ -304,13 +263,8 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
             format_short_bytes(point.memory_bytes),
             point.named.notation.clone(),
             format!("{:.3}", figures.added_ms()),
-            point
-                .hindsight_ms
-                .map_or_else(|| "-".into(), |ms| format!("{ms:.3}")),
-            format!(
-                "{:.2}",
-                figures.calls as f64 / figures.requests.max(1) as f64
-            ),
+            point.hindsight_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.3}")),
+            format!("{:.2}", figures.calls as f64 / figures.requests.max(1) as f64),
         ];
         cells.extend(figures.share_slower.map(format_percent));
         cells
@@ -343,10 +297,9 @@ fn build_chart(points: &[FrontPoint]) -> Chart {
         x_label: "memory in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
         series: vec![
-            new_series(
-                "chosen on the past, evaluated on the second half",
-                |point| Some(point.report.second_half.added_ms()),
-            ),
+            new_series("chosen on the past, evaluated on the second half", |point| {
+                Some(point.report.second_half.added_ms())
+            }),
             new_series("in hindsight", |point| point.hindsight_ms),
         ],
         ..Chart::default()

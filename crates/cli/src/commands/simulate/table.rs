@@ -33,9 +33,7 @@ pub(super) fn build_page(
     let best_named = choice::find_best_with_fixed_set(replays);
     let fixed_items = best_named.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
     tables.extend(
-        fixed_items
-            .iter()
-            .flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
+        fixed_items.iter().flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
     );
     Page {
         title: format!("What requests wait for: {}", loaded.folder_name),
@@ -51,12 +49,8 @@ const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 3, 5, 7, 11];
 
 /// The given columns of a table, with another title.
 pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> Table {
-    let select = |cells: &Vec<String>| {
-        columns
-            .iter()
-            .map(|&column| cells[column].clone())
-            .collect()
-    };
+    let select =
+        |cells: &Vec<String>| columns.iter().map(|&column| cells[column].clone()).collect();
     Table {
         title: title.to_owned(),
         header: select(&table.header),
@@ -143,14 +137,10 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
         let (_, figures) = &first_report.routes[route_index];
         figures
     };
-    let mut indexes_worst_first: Vec<usize> = (0..routes.len())
-        .filter(|&route_index| first_figures(route_index).requests > 0)
-        .collect();
-    indexes_worst_first.sort_by(|&a, &b| {
-        first_figures(b)
-            .added_ms()
-            .total_cmp(&first_figures(a).added_ms())
-    });
+    let mut indexes_worst_first: Vec<usize> =
+        (0..routes.len()).filter(|&route_index| first_figures(route_index).requests > 0).collect();
+    indexes_worst_first
+        .sort_by(|&a, &b| first_figures(b).added_ms().total_cmp(&first_figures(a).added_ms()));
     let format_row = |&route_index: &usize| {
         let under_first = first_figures(route_index);
         let (_, under_best) = &best_report.routes[route_index];
@@ -186,10 +176,7 @@ fn build_drawn_table(replays: &Replays) -> Option<Table> {
         let format_percentile = |figures: &Figures, percentile_index: usize| {
             format!(
                 "{:.1}",
-                figures
-                    .latency_ns_pct
-                    .get(percentile_index)
-                    .map_or(0.0, |&ns| ns as f64 / 1e6)
+                figures.latency_ns_pct.get(percentile_index).map_or(0.0, |&ns| ns as f64 / 1e6)
             )
         };
         let format_slower =
@@ -204,19 +191,10 @@ fn build_drawn_table(replays: &Replays) -> Option<Table> {
             format_percentile(upper_bound, 6),
         ])
     };
-    let rows: Vec<Vec<String>> = sort_best_first(replays)
-        .into_iter()
-        .filter_map(format_row)
-        .collect();
-    let header = [
-        "strategy",
-        ">=50 %: median",
-        "drawn",
-        "bound",
-        "p99 ms: median",
-        "drawn",
-        "bound",
-    ];
+    let rows: Vec<Vec<String>> =
+        sort_best_first(replays).into_iter().filter_map(format_row).collect();
+    let header =
+        ["strategy", ">=50 %: median", "drawn", "bound", "p99 ms: median", "drawn", "bound"];
     (!rows.is_empty()).then(|| Table {
         title: "Latencies drawn from the measured distribution (drawn: calls of a request independent; all alike: they share one draw, which bounds the tail)".into(),
         header: header.map(String::from).to_vec(),
@@ -287,10 +265,8 @@ pub(super) fn format_percent(share: f64) -> String {
 
 /// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
 pub(super) fn format_percent_with_interval(figures: &Figures) -> String {
-    let (requests, share) = (
-        figures.requests as f64,
-        figures.share_slower[AT_LEAST_50_PERCENT_SLOWER],
-    );
+    let (requests, share) =
+        (figures.requests as f64, figures.share_slower[AT_LEAST_50_PERCENT_SLOWER]);
     if requests * share < SAMPLES_MIN || requests * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);
     }

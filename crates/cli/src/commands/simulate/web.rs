@@ -22,10 +22,7 @@ pub(super) fn build_page(
     let mut page = table::build_page(loaded, prepared, replays, routes, TableLimits::HTML);
     page.charts = vec![build_slowdown_chart(replays), build_memory_chart(replays)];
     let format_row = |(named, report): &(NamedStrategy, Report)| {
-        vec![
-            named.notation.clone(),
-            describe(&named.strategy, &report.kept),
-        ]
+        vec![named.notation.clone(), describe(&named.strategy, &report.kept)]
     };
     page.tables.push(Table {
         title: "The strategies in words".to_owned(),
@@ -71,52 +68,31 @@ fn build_survival_series(notation: &str, report: &Report) -> Series {
             / request_count
     };
     // The chart ends at 300 %: beyond that there is only a tail.
-    let points = (0..=300)
-        .map(|percent| (f64::from(percent), share_at_least(f64::from(percent))))
-        .collect();
-    Series {
-        label: notation.into(),
-        points,
-        is_step: false,
-        ..Series::default()
-    }
+    let points =
+        (0..=300).map(|percent| (f64::from(percent), share_at_least(f64::from(percent)))).collect();
+    Series { label: notation.into(), points, is_step: false, ..Series::default() }
 }
 
 /// Memory against added time: one colour for each kind of strategy.
 fn build_memory_chart(replays: &Replays) -> Chart {
     let mut series_by_kind: Vec<Series> = Vec::new();
     for (named, report) in &replays.strategy_reports {
-        let point = (
-            report.kept.bytes() as f64 / f64::from(1 << 20),
-            report.second_half.added_ms(),
-        );
+        let point =
+            (report.kept.bytes() as f64 / f64::from(1 << 20), report.second_half.added_ms());
         let label = remove_amounts(&named.notation);
-        match series_by_kind
-            .iter_mut()
-            .find(|series| series.label == label)
-        {
+        match series_by_kind.iter_mut().find(|series| series.label == label) {
             Some(series) => series.points.push(point),
-            None => series_by_kind.push(Series {
-                label,
-                points: vec![point],
-                ..Series::default()
-            }),
+            None => series_by_kind.push(Series { label, points: vec![point], ..Series::default() }),
         }
     }
     for series in &mut series_by_kind {
-        series
-            .points
-            .sort_unstable_by(|(a_mib, _), (b_mib, _)| a_mib.total_cmp(b_mib));
+        series.points.sort_unstable_by(|(a_mib, _), (b_mib, _)| a_mib.total_cmp(b_mib));
         // A line between two strategies would claim what was not replayed.
         series.is_scatter = true;
     }
     // The first ones have colours: those that do best.
     let least_added_ms = |series: &Series| {
-        series
-            .points
-            .iter()
-            .map(|&(_, added_ms)| added_ms)
-            .fold(f64::MAX, f64::min)
+        series.points.iter().map(|&(_, added_ms)| added_ms).fold(f64::MAX, f64::min)
     };
     series_by_kind.sort_by(|a, b| least_added_ms(a).total_cmp(&least_added_ms(b)));
     Chart {
@@ -134,11 +110,7 @@ fn remove_amounts(notation: &str) -> String {
         Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
         _ => term.to_owned(),
     };
-    notation
-        .split('+')
-        .map(without_amount)
-        .collect::<Vec<_>>()
-        .join("+")
+    notation.split('+').map(without_amount).collect::<Vec<_>>().join("+")
 }
 
 #[cfg(test)]

@@ -41,13 +41,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = 1.25, value_name = "F")]
     factor: f64,
     /// Minimum space for key, value and flags in bytes, as -n of memcached
-    #[arg(
-        id = "chunk",
-        short = 'n',
-        long = "chunk",
-        default_value_t = 48,
-        value_name = "BYTES"
-    )]
+    #[arg(id = "chunk", short = 'n', long = "chunk", default_value_t = 48, value_name = "BYTES")]
     chunk_bytes_min: u32,
     /// Largest item, as -I of memcached
     #[arg(short = 'I', long, default_value = "1m", value_name = "BYTES")]
@@ -81,9 +75,7 @@ impl Args {
     /// Prints the classes, or their cost.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let config = self.build_config()?;
-        config
-            .check()
-            .map_err(|error| Failure::usage(error.to_string()))?;
+        config.check().map_err(|error| Failure::usage(error.to_string()))?;
         let Some(source) = &self.source else {
             return print_classes(out, &config);
         };
@@ -137,9 +129,7 @@ fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
     if !page.notes.is_empty() {
         out.print_line("")?;
     }
-    page.notes
-        .iter()
-        .try_for_each(|note| out.print_line(wrap(note)))
+    page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))
 }
 
 /// The classes alone, as `memcached -vv` prints them.
@@ -155,8 +145,6 @@ fn print_classes(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
 
 fn parse_amount(text: &str, flag: &str) -> Result<u64, Failure> {
     parse_bytes(text).ok_or_else(|| {
-        Failure::usage(format!(
-            "`{text}` is not a number of bytes such as 64m ({flag})"
-        ))
+        Failure::usage(format!("`{text}` is not a number of bytes such as 64m ({flag})"))
     })
 }

@@ -47,13 +47,7 @@ fn new_plan_input(
         let message = format!("{source}: no item of a known size that memcached would take");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(PlanInput {
-        name: source.to_owned(),
-        config,
-        demand,
-        is_glasscache: false,
-        notes,
-    })
+    Ok(PlanInput { name: source.to_owned(), config, demand, is_glasscache: false, notes })
 }
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
@@ -91,12 +85,7 @@ fn add_items(
     (item_bytes, count): (u32, u64),
 ) {
     let item_head_bytes = head_bytes(key_bytes, false).min(item_bytes.saturating_sub(2));
-    demand.add(
-        config,
-        item_head_bytes,
-        item_bytes.saturating_sub(item_head_bytes + 2),
-        count,
-    );
+    demand.add(config, item_head_bytes, item_bytes.saturating_sub(item_head_bytes + 2), count);
 }
 
 fn count_trace_demand(
@@ -105,10 +94,7 @@ fn count_trace_demand(
     key_bytes: u32,
     input_args: &InputArgs,
 ) -> Result<Demand, Failure> {
-    let columns = trace::Columns {
-        size: true,
-        ..trace::Columns::KEY
-    };
+    let columns = trace::Columns { size: true, ..trace::Columns::KEY };
     let mut stream = input_args.open(path, columns)?;
     let (mut batch, mut row_count) = (trace::Batch::default(), 0);
     let mut size_by_key: HashMap<u64, u32> = HashMap::new();
@@ -123,9 +109,7 @@ fn count_trace_demand(
     let name = path.to_string_lossy();
     report_left_out(&name, row_count, &*stream);
     if size_by_key.is_empty() {
-        return Err(TraceError::file(&name, "has no value sizes")
-            .in_column("size")
-            .into());
+        return Err(TraceError::file(&name, "has no value sizes").in_column("size").into());
     }
     let mut demand = Demand::default();
     for size in size_by_key.into_values() {

@@ -44,12 +44,7 @@ impl<'a> Comparison<'a> {
         let new_class_list = |name: String, config: &SlabConfig| {
             let plan = Plan::new(&SlabClasses::new(config), &input.demand);
             let fitting_items = plan.items_that_fit(memory_bytes);
-            ClassList {
-                name,
-                start_options: format_start_options(config),
-                plan,
-                fitting_items,
-            }
+            ClassList { name, start_options: format_start_options(config), plan, fitting_items }
         };
         let mut class_lists = vec![new_class_list(
             format!("now ({})", describe_config(current_config)),
@@ -58,39 +53,25 @@ impl<'a> Comparison<'a> {
         for factor in FACTORS {
             class_lists.push(new_class_list(
                 format!("factor {factor}"),
-                &SlabConfig {
-                    factor,
-                    slab_sizes: None,
-                    ..current_config.clone()
-                },
+                &SlabConfig { factor, slab_sizes: None, ..current_config.clone() },
             ));
         }
         let usual_class_count = class_lists[2].plan.used_classes().min(class_count_max);
         let new_optimal_list = |class_count: usize| {
             let sizes = find_optimal_sizes(current_config, &input.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
-            new_class_list(
-                name,
-                &SlabConfig {
-                    slab_sizes: Some(sizes),
-                    ..current_config.clone()
-                },
-            )
+            new_class_list(name, &SlabConfig { slab_sizes: Some(sizes), ..current_config.clone() })
         };
         let optima_start = class_lists.len();
         let mut class_counts = vec![usual_class_count, 40.min(class_count_max), class_count_max];
         class_counts.dedup();
-        let few_counts = FEW_CLASS_COUNTS
-            .into_iter()
-            .filter(|&class_count| class_count < usual_class_count);
-        let fullest = few_counts
-            .map(new_optimal_list)
-            .max_by_key(|class_list| class_list.fitting_items);
+        let few_counts =
+            FEW_CLASS_COUNTS.into_iter().filter(|&class_count| class_count < usual_class_count);
+        let fullest =
+            few_counts.map(new_optimal_list).max_by_key(|class_list| class_list.fitting_items);
         class_lists.extend(class_counts.into_iter().map(new_optimal_list));
-        let items_max = class_lists[optima_start..]
-            .iter()
-            .map(|class_list| class_list.fitting_items)
-            .max();
+        let items_max =
+            class_lists[optima_start..].iter().map(|class_list| class_list.fitting_items).max();
         class_lists.extend(fullest.filter(|class_list| Some(class_list.fitting_items) > items_max));
         class_lists[optima_start..].sort_by_key(|class_list| class_list.plan.classes.len());
         class_lists.dedup_by(|a, b| a.name == b.name);
@@ -193,15 +174,11 @@ impl<'a> Comparison<'a> {
 
     fn format_sentence(&self) -> String {
         let (current, best) = (&self.class_lists[0], self.best());
-        let (waste, best_waste) = (
-            format_percent(current.plan.waste()),
-            format_percent(best.plan.waste()),
-        );
+        let (waste, best_waste) =
+            (format_percent(current.plan.waste()), format_percent(best.plan.waste()));
         let format_difference = |items: u64| describe_difference(items, current.fitting_items);
-        let (best_items, segment_items) = (
-            format_difference(best.fitting_items),
-            format_difference(self.segment_items),
-        );
+        let (best_items, segment_items) =
+            (format_difference(best.fitting_items), format_difference(self.segment_items));
         let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
         if self.input.is_glasscache {
             return format!(
@@ -308,14 +285,8 @@ impl<'a> Comparison<'a> {
                     let to_mib = |bytes: f64| bytes / f64::from(1 << 20);
                     bars.push(Bar {
                         // The smallest class begins where an item without a value would.
-                        range: (
-                            previous_chunk_bytes.unwrap_or(chunk_bytes / 2.0),
-                            chunk_bytes,
-                        ),
-                        parts: [
-                            to_mib(class.requested_bytes as f64),
-                            to_mib(class.wasted_bytes()),
-                        ],
+                        range: (previous_chunk_bytes.unwrap_or(chunk_bytes / 2.0), chunk_bytes),
+                        parts: [to_mib(class.requested_bytes as f64), to_mib(class.wasted_bytes())],
                     });
                 }
                 previous_chunk_bytes = Some(chunk_bytes);
@@ -344,10 +315,7 @@ impl<'a> Comparison<'a> {
         let mut chunks_so_far = 0;
         let points = self.input.demand.chunks().map(|(bytes, count)| {
             chunks_so_far += count;
-            (
-                f64::from(bytes),
-                100.0 * chunks_so_far as f64 / total_chunks as f64,
-            )
+            (f64::from(bytes), 100.0 * chunks_so_far as f64 / total_chunks as f64)
         });
         let points = points.collect();
         let new_mark = |class: &ClassUse| Mark {
@@ -422,10 +390,7 @@ fn describe_config(config: &SlabConfig) -> String {
 }
 
 fn format_start_options(config: &SlabConfig) -> Option<String> {
-    let sizes = config
-        .slab_sizes
-        .as_ref()
-        .filter(|sizes| !sizes.is_empty())?;
+    let sizes = config.slab_sizes.as_ref().filter(|sizes| !sizes.is_empty())?;
     let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
     Some(format!("-o slab_sizes={}", sizes.join("-")))
 }

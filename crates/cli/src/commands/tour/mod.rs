@@ -68,23 +68,13 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let memcached = self.find_memcached_program()?;
         let stop = new_stop_flag()?;
-        let excluded: &[&str] = if self.folder_path.is_some() {
-            &[]
-        } else {
-            &EXCLUDED_FOLDERS
-        };
+        let excluded: &[&str] = if self.folder_path.is_some() { &[] } else { &EXCLUDED_FOLDERS };
         let path = self.folder_path.clone().unwrap_or_else(find_default_folder);
         let folder = Folder::read(&path, excluded).map_err(|error| {
-            Failure::new(
-                Exit::Unreachable,
-                format!("cannot read {}: {error}", path.display()),
-            )
+            Failure::new(Exit::Unreachable, format!("cannot read {}: {error}", path.display()))
         })?;
         if folder.items() == 0 {
-            return Err(Failure::usage(format!(
-                "no file under {} can be an item",
-                path.display()
-            )));
+            return Err(Failure::usage(format!("no file under {} can be an item", path.display())));
         }
         let folder = Arc::new(folder);
         if !out.is_json() {
@@ -105,20 +95,15 @@ impl Args {
             python::print(out, &python_result)?;
         }
         let python_wrong_values = python_result.map_or(0, |tour| tour.wrong_values);
-        let failed_keys = python_wrong_values
-            + figures_by_server
-                .iter()
-                .map(TourFigures::failed)
-                .sum::<u64>();
+        let failed_keys =
+            python_wrong_values + figures_by_server.iter().map(TourFigures::failed).sum::<u64>();
         if failed_keys > 0 {
             let complaint = figures_by_server
                 .iter()
                 .flat_map(|server| &server.stages)
                 .find_map(|stage| stage.complaint.clone());
-            let failure = Failure::new(
-                Exit::Finding,
-                format!("{failed_keys} keys were absent or wrong"),
-            );
+            let failure =
+                Failure::new(Exit::Finding, format!("{failed_keys} keys were absent or wrong"));
             return Err(match complaint {
                 Some(complaint) => failure.with_hint(complaint),
                 None => failure,
@@ -155,11 +140,8 @@ impl Args {
         stop: &Arc<AtomicBool>,
     ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
         let resident_before = read_own_resident_bytes();
-        let EmbeddedServer {
-            running,
-            address,
-            meter,
-        } = EmbeddedServer::start(memory_mib(folder) << 20, self.workers())?;
+        let EmbeddedServer { running, address, meter } =
+            EmbeddedServer::start(memory_mib(folder) << 20, self.workers())?;
         let server_under_test = ServerUnderTest {
             name: "glasscache",
             version: request_version(address),
@@ -190,9 +172,7 @@ impl Args {
             address: server.address,
             meter: server.meter(),
         };
-        run_stages(folder, &server_under_test, stop, || {
-            server.read_resident_bytes()
-        })
+        run_stages(folder, &server_under_test, stop, || server.read_resident_bytes())
     }
 }
 
@@ -237,10 +217,7 @@ fn run_stages(
             LoadError::Stopped => {
                 Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
             }
-            error => Failure::new(
-                Exit::BadData,
-                format!("{}: {error}", server_under_test.name),
-            ),
+            error => Failure::new(Exit::BadData, format!("{}: {error}", server_under_test.name)),
         })?);
         resident_bytes_max = resident_bytes_max.max(read_resident_bytes());
     }

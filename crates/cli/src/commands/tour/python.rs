@@ -120,10 +120,7 @@ pub(super) fn print(out: &Output, tour_result: &Result<PythonTour, String>) -> R
         .seconds_by_stage
         .iter()
         .map(|(stage_name, seconds)| {
-            format!(
-                "{stage_name} {} s",
-                format_decimal(seconds.as_f64().unwrap_or(0.0))
-            )
+            format!("{stage_name} {} s", format_decimal(seconds.as_f64().unwrap_or(0.0)))
         })
         .collect();
     out.print_line(wrap(&times.join(", ")))?;
@@ -131,24 +128,11 @@ pub(super) fn print(out: &Output, tour_result: &Result<PythonTour, String>) -> R
     let part_names = PARTS.map(|(_, name)| name);
     let first_titles = ["", "", "calls", "us a call"];
     let mut table = Table::new(&[first_titles.as_slice(), part_names.as_slice()].concat());
-    for call_class in tour
-        .by_size
-        .iter()
-        .filter(|call_class| call_class.calls > 0)
-    {
+    for call_class in tour.by_size.iter().filter(|call_class| call_class.calls > 0) {
         let size = format!("from {}", format_bytes(call_class.bytes_from));
-        table.push_row(format_cells(
-            call_class,
-            &call_class.operation,
-            size,
-            &part_names,
-        ));
+        table.push_row(format_cells(call_class, &call_class.operation, size, &part_names));
     }
-    for call_class in tour
-        .by_width
-        .iter()
-        .filter(|call_class| call_class.calls > 0)
-    {
+    for call_class in tour.by_width.iter().filter(|call_class| call_class.calls > 0) {
         let width = format!("from {} keys", format_count(call_class.keys_from));
         table.push_row(format_cells(call_class, "bulk", width, &part_names));
     }
@@ -165,13 +149,8 @@ fn format_cells(
     part_names: &[&str],
 ) -> Vec<String> {
     let format_us = |seconds: f64| format_decimal(seconds * 1e6 / call_class.calls.max(1) as f64);
-    let part_seconds = |name: &&str| {
-        call_class
-            .seconds_by_part
-            .get(*name)
-            .and_then(Value::as_f64)
-            .unwrap_or(0.0)
-    };
+    let part_seconds =
+        |name: &&str| call_class.seconds_by_part.get(*name).and_then(Value::as_f64).unwrap_or(0.0);
     let total_seconds: f64 = part_names.iter().map(part_seconds).sum();
     let first_cells = [
         operation.to_owned(),

@@ -9,15 +9,8 @@ use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> {
-    let (items, size) = (
-        format_count(folder.items() as u64),
-        format_bytes(folder.user_bytes()),
-    );
-    let article = if folder.is_truncated {
-        "the first"
-    } else {
-        "the"
-    };
+    let (items, size) = (format_count(folder.items() as u64), format_bytes(folder.user_bytes()));
+    let article = if folder.is_truncated { "the first" } else { "the" };
     out.print_line(wrap(&format!(
         "The tour stores {article} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
          its path as the key, and reads them back one by one, in pipelines of {PIPELINE_DEPTH} and by multi-gets of \
@@ -35,13 +28,8 @@ pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> 
 }
 
 pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(), Failure> {
-    let mut memory_table = Table::new(&[
-        "",
-        "items",
-        "user bytes",
-        "resident bytes",
-        "user per resident byte",
-    ]);
+    let mut memory_table =
+        Table::new(&["", "items", "user bytes", "resident bytes", "user per resident byte"]);
     for server_figures in figures_by_server {
         memory_table.push_row([
             format!("{} {}", server_figures.server, server_figures.version),
@@ -94,10 +82,7 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
          server's threads used, kernel included; the generator's is not counted.",
     ))?;
-    if figures_by_server
-        .iter()
-        .all(|server_figures| server_figures.failed() == 0)
-    {
+    if figures_by_server.iter().all(|server_figures| server_figures.failed() == 0) {
         let checked_values: u64 = figures_by_server
             .iter()
             .flat_map(|server_figures| &server_figures.stages)

@@ -18,10 +18,7 @@ impl FullListener {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
         let queued_streams: Vec<_> = std::iter::from_fn(connect).take(8).collect();
         assert!(queued_streams.len() < 8, "the queue is never full");
-        Self {
-            listener,
-            queued_streams,
-        }
+        Self { listener, queued_streams }
     }
 
     fn address(&self) -> SocketAddr {
@@ -61,11 +58,7 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
                 let (responding_address, accepted_count) = responding_listener();
                 let addresses = vec![full_listener.address(), responding_address];
                 let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
-                assert_eq!(
-                    drive(&server, Duration::from_secs(4)),
-                    Ok(()),
-                    "{driver_name}"
-                );
+                assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver_name}");
                 assert!(!server.health.is_down(), "{driver_name}");
                 assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver_name}");
 
@@ -95,10 +88,7 @@ fn a_server_all_of_whose_addresses_refuse_is_down() {
     for &(driver_name, drive) in DRIVERS {
         let server = server_resolved_by(|_, _| Ok(vec![refusing_address(), refusing_address()]));
         let result = drive(&server, MINUTE);
-        assert!(
-            matches!(result, Err(Error::Unavailable(..))),
-            "{driver_name}"
-        );
+        assert!(matches!(result, Err(Error::Unavailable(..))), "{driver_name}");
         assert!(server.health.is_down(), "{driver_name}");
     }
 }
@@ -136,10 +126,7 @@ fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allo
         let gate = Arc::default();
         let (server, _) = server_with_hanging_lookup(&gate);
         let gate_guard = gate.lock();
-        assert!(
-            drive(&server, Duration::from_millis(10)).is_err(),
-            "{driver_name}"
-        );
+        assert!(drive(&server, Duration::from_millis(10)).is_err(), "{driver_name}");
         assert!(!server.health.is_down(), "{driver_name}");
         let result = drive(&server, Duration::from_millis(60));
         assert!(matches!(result, Err(Error::Deadline(_))), "{driver_name}");
@@ -163,10 +150,7 @@ fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         }
     });
     assert!(server.health.is_down());
-    assert!(
-        drive_alone(&server, MINUTE).is_err(),
-        "it must fail at once"
-    );
+    assert!(drive_alone(&server, MINUTE).is_err(), "it must fail at once");
     assert!(started_count.load(Ordering::SeqCst) <= 1);
     drop(gate_guard);
 }
@@ -177,10 +161,7 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     let gate = Arc::default();
     let (server, started_count) = server_with_hanging_lookup(&gate);
     let gate_guard = gate.lock();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let spawn_call =
             |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));

@@ -29,12 +29,8 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     let body = vec![b'x'; 1 << 20];
     let keys = ["a", "b", "c", "d"].repeat(16);
     let items: Vec<_> = keys.iter().map(|key| item_of(key, &body)).collect();
-    let requests = [Request::StoreMany {
-        mode: StoreMode::Set,
-        items: &items,
-        exptime: 0,
-        quiet: false,
-    }];
+    let requests =
+        [Request::StoreMany { mode: StoreMode::Set, items: &items, exptime: 0, quiet: false }];
     let now = Instant::now();
     let mut call = Call::new(server, &requests, now, now + Duration::from_secs(10));
     assert!(matches!(call.run(), Err(Error::Protocol { .. })));
@@ -63,11 +59,7 @@ fn listener_that_refuses_a_store() -> (SocketAddr, Sender<()>) {
 /// Waits until the connection of a call is closed by its peer.
 fn wait_until_closed(call: &Call<'_>) {
     let (fd, _) = call.poll_interest().unwrap();
-    wait(
-        &mut [PollFd::from_borrowed_fd(fd, PollFlags::empty())],
-        call.deadline,
-    )
-    .unwrap();
+    wait(&mut [PollFd::from_borrowed_fd(fd, PollFlags::empty())], call.deadline).unwrap();
 }
 
 #[test]
@@ -127,11 +119,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
         let (address, close_guard) = listener_that_accepts_one_store();
         let server = server_at(address);
         let now = Instant::now();
-        let time_allowed = if server_closes {
-            MINUTE
-        } else {
-            Duration::from_secs(2)
-        };
+        let time_allowed = if server_closes { MINUTE } else { Duration::from_secs(2) };
         let mut call = Call::new(server, &stores, now, now + time_allowed);
         while call.early_reply.is_none() {
             assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
@@ -141,10 +129,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
             wait_until_closed(&call);
         }
         let run_result = call.run();
-        assert!(
-            matches!(run_result, Ok(CallEvent::Reply(_))),
-            "{run_result:?}"
-        );
+        assert!(matches!(run_result, Ok(CallEvent::Reply(_))), "{run_result:?}");
         call.release_reply();
         match call.run() {
             Err(Error::Unavailable(..)) => assert!(server_closes),
@@ -171,10 +156,7 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
     if call.run().is_ok() {
         call.release_reply();
         let run_result = call.run();
-        assert!(
-            matches!(run_result, Err(Error::Deadline(_))),
-            "{run_result:?}"
-        );
+        assert!(matches!(run_result, Err(Error::Deadline(_))), "{run_result:?}");
     }
 }
 
@@ -218,11 +200,7 @@ fn listener_that_waits_for(reply_permits: Receiver<()>) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
-        for (index, line) in BufReader::new(&stream)
-            .lines()
-            .map_while(Result::ok)
-            .enumerate()
-        {
+        for (index, line) in BufReader::new(&stream).lines().map_while(Result::ok).enumerate() {
             if index == 0 {
                 assert_eq!(line, "mn");
                 (&stream).write_all(b"MN\r\n").unwrap();
@@ -247,10 +225,7 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
         let server = server_at(address);
         (Call::new(server, requests, now, now + MINUTE), None)
     };
-    let mut calls = [
-        call_to(stores_address, &stores[..]),
-        call_to(waiting_address, &version),
-    ];
+    let mut calls = [call_to(stores_address, &stores[..]), call_to(waiting_address, &version)];
     while !receive_first_replies(&mut calls) {}
     for (call, error) in &mut calls {
         assert_eq!(*error, None);

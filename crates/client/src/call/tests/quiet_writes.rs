@@ -30,10 +30,7 @@ fn reporting_listener() -> (SocketAddr, Receiver<(usize, String)>) {
 fn a_flush_of_an_empty_write_buffer_opens_no_connection() {
     let (address, accepted_count) = responding_listener();
     let (server, now) = (server_at(address), Instant::now());
-    assert_eq!(
-        server.flush_buffered_writes(now, now + MINUTE, &|| true),
-        Ok(())
-    );
+    assert_eq!(server.flush_buffered_writes(now, now + MINUTE, &|| true), Ok(()));
     assert_eq!(server.connection_counts(), (0, 0));
     assert_eq!(accepted_count.load(Ordering::SeqCst), 0);
 }
@@ -66,10 +63,7 @@ fn the_sending_thread_uses_the_connection_of_the_thread_that_wrote() {
         assert_eq!(server.buffer_write(&quiet_store, now), expected);
     }
     let line_with_key = lines.iter().find(|(_, line)| line.contains("key"));
-    assert_eq!(
-        line_with_key.map(|(connection_number, _)| connection_number),
-        Some(0)
-    );
+    assert_eq!(line_with_key.map(|(connection_number, _)| connection_number), Some(0));
 }
 
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,
@@ -96,10 +90,7 @@ fn listener_that_breaks_the_protocol() -> SocketAddr {
 fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_call() {
     let address = listener_that_breaks_the_protocol();
     let server = server_at(address);
-    let key = WireKey {
-        bytes: b"k",
-        is_base64: false,
-    };
+    let key = WireKey { bytes: b"k", is_base64: false };
     // As many as one request for acknowledgement is sent for; the fourth call waits for a reply to the first.
     let requests = vec![Request::Delete { key, noreply: true }; 1000];
     for _ in 0..4 {

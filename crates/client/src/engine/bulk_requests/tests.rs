@@ -58,9 +58,8 @@ fn a_call_ends_with_the_last_reply_to_each_request() {
     requests.fail_unsent(8, &Error::Closed);
     assert!(requests.have_ended());
     let results = requests.results().iter();
-    let results: Vec<_> = results
-        .map(|result| (result.reply_count, result.error.is_some()))
-        .collect();
+    let results: Vec<_> =
+        results.map(|result| (result.reply_count, result.error.is_some())).collect();
     assert_eq!(results, [(2, false), (1, false), (0, true)]);
 }
 

@@ -19,10 +19,7 @@ impl Connection {
         if let Some(refusal) = refusal {
             // The server is well, but no call to it can succeed: the probe finds out when one can.
             self.server.health.apply_effect(HealthEffect::Bad);
-            let error = Error::LoginRefused {
-                server: self.server.name.clone(),
-                refusal,
-            };
+            let error = Error::LoginRefused { server: self.server.name.clone(), refusal };
             return Some(self.fail_opening(error, HealthEffect::Bad));
         }
         if self.stage != ConnectionStage::LoggingIn {

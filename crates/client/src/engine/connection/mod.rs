@@ -215,9 +215,7 @@ impl Connection {
         // The next call uses another connection, on which nothing waits for the removals in flight here.
         for in_flight_request in &mut self.in_flight {
             if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
-                self.server
-                    .uncertain
-                    .add(uncertain_on_loss.removals.drain(..));
+                self.server.uncertain.add(uncertain_on_loss.removals.drain(..));
             }
         }
     }
@@ -435,18 +433,11 @@ impl Connection {
         if self.command_set() == CommandSet::Binary {
             let opaque = self.take_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
-            let expected = ExpectedBinaryReply::Quiet {
-                first_opaque,
-                count,
-                noop_opaque: opaque,
-            };
+            let expected = ExpectedBinaryReply::Quiet { first_opaque, count, noop_opaque: opaque };
             self.pipeline.expect(ExpectedReply::Binary(expected));
         } else {
             self.output.bytes.extend_from_slice(b"mn\r\n");
-            self.pipeline.expect(ExpectedReply::Quiet {
-                first_opaque,
-                count,
-            });
+            self.pipeline.expect(ExpectedReply::Quiet { first_opaque, count });
         }
         self.acknowledgements_in_flight += 1;
         let mut in_flight_request = InFlightRequest::new(
@@ -454,10 +445,7 @@ impl Connection {
             begin_offset,
         );
         if !removals.is_empty() {
-            let uncertain_on_loss = UncertainOnLoss {
-                removals,
-                ..UncertainOnLoss::default()
-            };
+            let uncertain_on_loss = UncertainOnLoss { removals, ..UncertainOnLoss::default() };
             in_flight_request.uncertain_on_loss = Some(Box::new(uncertain_on_loss));
         }
         self.push_in_flight(in_flight_request);

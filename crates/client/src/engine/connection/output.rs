@@ -55,9 +55,7 @@ impl Output {
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
-        self.bytes
-            .get(self.current_sent_bytes..)
-            .unwrap_or_default()
+        self.bytes.get(self.current_sent_bytes..).unwrap_or_default()
     }
 
     pub(super) fn sent_external_body_bytes(&self) -> usize {

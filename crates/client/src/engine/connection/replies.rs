@@ -69,11 +69,7 @@ impl Connection {
         };
         match (&in_flight_request.receiver, reply) {
             (ReplyReceiver::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
-                let command_set = if knows_meta {
-                    CommandSet::Meta
-                } else {
-                    CommandSet::Classic
-                };
+                let command_set = if knows_meta { CommandSet::Meta } else { CommandSet::Classic };
                 self.server.learn_command_set(command_set);
                 self.end_reply();
                 self.is_reused = false;
@@ -113,41 +109,22 @@ impl Connection {
 
     /// The first key written by the call whose reply was returned.
     pub fn written_key(&self) -> Option<OwnedKey> {
-        let in_flight_request = self
-            .in_flight
-            .front()
-            .filter(|_| self.has_unreleased_reply)?;
-        in_flight_request
-            .uncertain_on_loss
-            .as_ref()?
-            .keys
-            .first()
-            .map(OwnedKey::from)
+        let in_flight_request = self.in_flight.front().filter(|_| self.has_unreleased_reply)?;
+        in_flight_request.uncertain_on_loss.as_ref()?.keys.first().map(OwnedKey::from)
     }
 
     /// The key of the reply that was returned, where the request in flight keeps it: a plain read or a write.
     pub fn replied_key(&self) -> Option<WireKey<'_>> {
-        let in_flight_request = self
-            .in_flight
-            .front()
-            .filter(|_| self.has_unreleased_reply)?;
-        match (
-            &in_flight_request.uncertain_on_loss,
-            self.pipeline.oldest_request(),
-        ) {
+        let in_flight_request = self.in_flight.front().filter(|_| self.has_unreleased_reply)?;
+        match (&in_flight_request.uncertain_on_loss, self.pipeline.oldest_request()) {
             (Some(uncertain_on_loss), _) => uncertain_on_loss.keys.first(),
-            (None, oldest) => Some(WireKey {
-                bytes: oldest?.keys()?.get(0)?,
-                is_base64: false,
-            }),
+            (None, oldest) => Some(WireKey { bytes: oldest?.keys()?.get(0)?, is_base64: false }),
         }
     }
 
     /// Whether the reply that was returned is the last of its call.
     pub fn is_last_reply(&self) -> bool {
-        self.in_flight
-            .front()
-            .is_none_or(|in_flight_request| in_flight_request.replies_left <= 1)
+        self.in_flight.front().is_none_or(|in_flight_request| in_flight_request.replies_left <= 1)
     }
 
     /// Releases the reply that was returned, with its values; [`Self::poll`] does so too.
@@ -177,10 +154,7 @@ impl Connection {
             uncertain_on_loss.removals = Vec::new();
             self.recycled_uncertain_on_loss = Some(uncertain_on_loss);
         }
-        if matches!(
-            in_flight_request.receiver,
-            ReplyReceiver::Acknowledgement(_)
-        ) {
+        if matches!(in_flight_request.receiver, ReplyReceiver::Acknowledgement(_)) {
             self.acknowledgements_in_flight -= 1;
         }
         self.in_flight.pop_front();
@@ -188,10 +162,7 @@ impl Connection {
 
     /// The first deadline of a call in flight.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let calls = self
-            .in_flight
-            .iter()
-            .filter_map(InFlightRequest::ticket_and_attempt);
+        let calls = self.in_flight.iter().filter_map(InFlightRequest::ticket_and_attempt);
         calls.map(|(_, attempt)| attempt.deadline).min()
     }
 
@@ -200,22 +171,15 @@ impl Connection {
     pub fn tick(&mut self, now: Instant) {
         let mut health_effect = HealthEffect::None;
         for in_flight_index in 0..self.in_flight.len() {
-            let expired_call = self
-                .in_flight
-                .get(in_flight_index)
-                .and_then(|in_flight_request| {
-                    let (ticket, attempt) = in_flight_request
-                        .ticket_and_attempt()
-                        .filter(|(_, candidate)| candidate.deadline <= now)?;
-                    Some((
-                        ticket,
-                        self.failure_without_reply(
-                            in_flight_request,
-                            attempt,
-                            NoReplyReason::Deadline,
-                        ),
-                    ))
-                });
+            let expired_call = self.in_flight.get(in_flight_index).and_then(|in_flight_request| {
+                let (ticket, attempt) = in_flight_request
+                    .ticket_and_attempt()
+                    .filter(|(_, candidate)| candidate.deadline <= now)?;
+                Some((
+                    ticket,
+                    self.failure_without_reply(in_flight_request, attempt, NoReplyReason::Deadline),
+                ))
+            });
             let (Some((ticket, failure)), Some(in_flight_request)) =
                 (expired_call, self.in_flight.get_mut(in_flight_index))
             else {
@@ -259,10 +223,7 @@ impl Connection {
     /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the
     /// errors of callers.
     pub fn handle_disconnect(&mut self, is_orderly: bool, reason: &str) {
-        let was_closing = matches!(
-            self.stage,
-            ConnectionStage::Closing | ConnectionStage::Closed
-        );
+        let was_closing = matches!(self.stage, ConnectionStage::Closing | ConnectionStage::Closed);
         self.stage = ConnectionStage::Closed;
         let mut health_effect = HealthEffect::None;
         for mut in_flight_request in std::mem::take(&mut self.in_flight) {
@@ -290,10 +251,7 @@ impl Connection {
     fn fail_protocol(&mut self, fault: pipeline::Fault) {
         self.server.faults.fetch_add(1, Ordering::Relaxed);
         self.server.health.apply_effect(HealthEffect::Bad);
-        self.fail_all(&Error::Protocol {
-            server: self.server.name.clone(),
-            fault,
-        });
+        self.fail_all(&Error::Protocol { server: self.server.name.clone(), fault });
     }
 
     /// Ends all calls in flight, because their replies could not be matched any more.
@@ -324,18 +282,13 @@ impl Connection {
         attempt: Attempt,
         no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
-        let is_opening = matches!(
-            in_flight_request.receiver,
-            ReplyReceiver::Call(Ticket::OPENING, _)
-        );
+        let is_opening =
+            matches!(in_flight_request.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let sent_bytes = self.sent_bytes();
         let failed_request = FailedRequest {
             // A peer that closes during the login may still know meta commands.
             stage: if is_opening
-                && !self
-                    .pipeline
-                    .oldest_request()
-                    .is_some_and(ExpectedReply::is_login)
+                && !self.pipeline.oldest_request().is_some_and(ExpectedReply::is_login)
             {
                 retry::FailureStage::Probing
             } else {
@@ -367,10 +320,7 @@ impl Connection {
             ),
             NoReplyReason::Deadline => {
                 let time_allowed = attempt.deadline.saturating_duration_since(attempt.started);
-                (
-                    FailureCause::Deadline(time_allowed),
-                    Error::Deadline(context),
-                )
+                (FailureCause::Deadline(time_allowed), Error::Deadline(context))
             }
         };
         let decision = failed_request.decide(cause);

@@ -18,27 +18,17 @@ use crate::request::{CommandSet, Item, Request};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn key(bytes: &[u8]) -> WireKey<'_> {
-    WireKey {
-        bytes,
-        is_base64: false,
-    }
+    WireKey { bytes, is_base64: false }
 }
 
 fn get(bytes: &[u8]) -> Request<'_> {
-    Request::Get {
-        key: key(bytes),
-        cas: false,
-    }
+    Request::Get { key: key(bytes), cas: false }
 }
 
 fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
     Request::Store {
         mode: StoreMode::Set,
-        item: Item {
-            key: key(bytes),
-            flags: 0,
-            body: b"v",
-        },
+        item: Item { key: key(bytes), flags: 0, body: b"v" },
         exptime: 0,
         noreply,
     }
@@ -46,11 +36,7 @@ fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
 
 fn attempt_within(time_allowed: Duration) -> Attempt {
     let started = Instant::now();
-    Attempt {
-        started,
-        deadline: started + time_allowed,
-        is_retry: false,
-    }
+    Attempt { started, deadline: started + time_allowed, is_retry: false }
 }
 
 fn meta_server() -> Arc<ServerState> {
@@ -68,9 +54,7 @@ fn open(server: &Arc<ServerState>) -> Connection {
 }
 
 fn submit(connection: &mut Connection, request: Request<'_>) -> Option<Ticket> {
-    connection
-        .submit(&[request], attempt_within(SECOND))
-        .unwrap()
+    connection.submit(&[request], attempt_within(SECOND)).unwrap()
 }
 
 /// Takes all output as sent.
@@ -108,10 +92,7 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     let (ticket, _, decision) = expect_failure(connection.poll());
-    assert_eq!(
-        (ticket, decision),
-        (Ticket::OPENING, RetryDecision::RetryClassic)
-    );
+    assert_eq!((ticket, decision), (Ticket::OPENING, RetryDecision::RetryClassic));
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(true, attempt_within(SECOND));
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
@@ -130,16 +111,10 @@ fn replies_go_to_their_calls_in_order() {
     let second_ticket = submit(&mut connection, get(b"b")).unwrap();
     assert_eq!(take_sent_output(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
-    assert_eq!(
-        connection.poll(),
-        ConnectionEvent::Reply(first_ticket, Reply::Values)
-    );
+    assert_eq!(connection.poll(), ConnectionEvent::Reply(first_ticket, Reply::Values));
     let found = connection.pipeline().found_values()[0];
     assert_eq!(connection.pipeline().body(&found), b"1");
-    assert_eq!(
-        connection.poll(),
-        ConnectionEvent::Reply(second_ticket, Reply::Values)
-    );
+    assert_eq!(connection.poll(), ConnectionEvent::Reply(second_ticket, Reply::Values));
     assert!(connection.pipeline().found_values().is_empty());
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.is_idle() && connection.is_ready_for_reuse());
@@ -150,9 +125,7 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     let mut connection = open(&meta_server());
     let keys = [key(b"a"), key(b"b")];
     let requests = [Request::DeleteMany { keys: &keys }, get(b"c")];
-    let ticket = connection
-        .submit(&requests, attempt_within(SECOND))
-        .unwrap();
+    let ticket = connection.submit(&requests, attempt_within(SECOND)).unwrap();
     take_sent_output(&mut connection);
     connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
@@ -175,13 +148,9 @@ fn a_call_of_several_requests_gets_all_its_replies() {
 fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     let server = meta_server();
     let mut connection = open(&server);
-    let late_ticket = connection
-        .submit(&[set(b"a", false)], attempt_within(SECOND))
-        .unwrap();
-    let other_ticket = connection
-        .submit(&[get(b"b")], attempt_within(9 * SECOND))
-        .unwrap()
-        .unwrap();
+    let late_ticket = connection.submit(&[set(b"a", false)], attempt_within(SECOND)).unwrap();
+    let other_ticket =
+        connection.submit(&[get(b"b")], attempt_within(9 * SECOND)).unwrap().unwrap();
     take_sent_output(&mut connection);
     let deadline = connection.next_deadline().unwrap();
     connection.tick(deadline);
@@ -192,10 +161,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     assert!(!connection.accepts_requests() && !connection.must_close());
     assert!(connection.next_deadline().unwrap() > deadline);
     connection.feed(b"HD O1 ka\r\nEND\r\n");
-    assert_eq!(
-        connection.poll(),
-        ConnectionEvent::Reply(other_ticket, Reply::Values)
-    );
+    assert_eq!(connection.poll(), ConnectionEvent::Reply(other_ticket, Reply::Values));
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
     assert_eq!(server.uncertain.take_all(), [key(b"a").into()]);
@@ -218,11 +184,9 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
 #[test]
 fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
     let server = meta_server();
-    for (is_reused, is_read, is_retried) in [
-        (true, true, true),
-        (false, true, false),
-        (true, false, false),
-    ] {
+    for (is_reused, is_read, is_retried) in
+        [(true, true, true), (false, true, false), (true, false, false)]
+    {
         let mut connection = open(&server);
         if is_reused {
             connection.mark_reused();
@@ -259,16 +223,9 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
-    assert_eq!(
-        take_sent_output(&mut connection),
-        "md a O1 q\r\nmn\r\nget b\r\n"
-    );
+    assert_eq!(take_sent_output(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
     drop(connection);
-    assert_eq!(
-        server.uncertain.take_all(),
-        [key(b"a").into()],
-        "it was not acknowledged"
-    );
+    assert_eq!(server.uncertain.take_all(), [key(b"a").into()], "it was not acknowledged");
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
@@ -295,11 +252,7 @@ fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing
         late_connection.tick(Instant::now() + SECOND);
         let mut next_connection = open(&server);
         submit(&mut next_connection, get(b"b"));
-        assert_eq!(
-            take_sent_output(&mut next_connection),
-            expected_output,
-            "{command_set:?}"
-        );
+        assert_eq!(take_sent_output(&mut next_connection), expected_output, "{command_set:?}");
     }
 }
 
@@ -388,10 +341,9 @@ fn a_quiet_write_fails_once_at_most() {
         response.resize(24, 0);
         response
     };
-    for (command_set, failed_reply) in [
-        (CommandSet::Meta, b"NS O1\r\n".to_vec()),
-        (CommandSet::Binary, not_stored_response(1)),
-    ] {
+    for (command_set, failed_reply) in
+        [(CommandSet::Meta, b"NS O1\r\n".to_vec()), (CommandSet::Binary, not_stored_response(1))]
+    {
         let server = Arc::new(ServerState::new("s".to_owned()));
         server.learn_command_set(command_set);
         let mut connection = open(&server);
@@ -427,18 +379,10 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     server.learn_command_set(CommandSet::Classic);
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
-    let item = |bytes, is_base64| Item {
-        key: WireKey { bytes, is_base64 },
-        flags: 0,
-        body: b"v",
-    };
+    let item = |bytes, is_base64| Item { key: WireKey { bytes, is_base64 }, flags: 0, body: b"v" };
     let items = [item(b"b", false), item(b"YyBk", true)];
-    let store = Request::StoreMany {
-        mode: StoreMode::Set,
-        items: &items,
-        exptime: 0,
-        quiet: false,
-    };
+    let store =
+        Request::StoreMany { mode: StoreMode::Set, items: &items, exptime: 0, quiet: false };
     let keys = items.map(|item| item.key);
     for request in [store, Request::DeleteMany { keys: &keys }] {
         let submit_result = connection.submit(&[request], attempt_within(SECOND));
@@ -451,15 +395,9 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     server.uncertain.take_all();
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
-    assert_eq!(
-        take_sent_output(&mut connection),
-        format!("{removal}{removal}get c\r\n")
-    );
+    assert_eq!(take_sent_output(&mut connection), format!("{removal}{removal}get c\r\n"));
     connection.feed(b"END\r\n");
-    assert!(matches!(
-        connection.poll(),
-        ConnectionEvent::Reply(_, Reply::Values)
-    ));
+    assert!(matches!(connection.poll(), ConnectionEvent::Reply(_, Reply::Values)));
 }
 
 #[test]
@@ -483,9 +421,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
     for is_sent in [false, true] {
         let mut connection = open(&server);
         let (begin_offset, requests) = (connection.appended_bytes(), [set(b"a", true)]);
-        connection
-            .submit(&requests, attempt_within(SECOND))
-            .unwrap();
+        connection.submit(&requests, attempt_within(SECOND)).unwrap();
         if is_sent {
             connection.mark_sent(1);
         }

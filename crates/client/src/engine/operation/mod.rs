@@ -30,11 +30,7 @@ pub struct Value {
 
 impl From<NearValue> for Value {
     fn from(value: NearValue) -> Self {
-        Self {
-            flags: value.flags,
-            cas: 0,
-            bytes: value.bytes.to_vec(),
-        }
+        Self { flags: value.flags, cas: 0, bytes: value.bytes.to_vec() }
     }
 }
 

@@ -41,10 +41,7 @@ impl Operation for Get<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Request::Get {
-            key: self.key,
-            cas: self.cas,
-        }
+        Request::Get { key: self.key, cas: self.cas }
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
@@ -64,10 +61,7 @@ impl Operation for GetAndTouch<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Request::GetAndTouch {
-            key: self.key,
-            exptime: self.exptime,
-        }
+        Request::GetAndTouch { key: self.key, exptime: self.exptime }
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {

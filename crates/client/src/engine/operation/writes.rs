@@ -88,10 +88,7 @@ impl Operation for Delete<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Request::Delete {
-            key: self.key,
-            noreply: self.noreply,
-        }
+        Request::Delete { key: self.key, noreply: self.noreply }
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
@@ -111,11 +108,7 @@ impl Operation for Touch<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Request::Touch {
-            key: self.key,
-            exptime: self.exptime,
-            noreply: self.noreply,
-        }
+        Request::Touch { key: self.key, exptime: self.exptime, noreply: self.noreply }
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
@@ -135,11 +128,7 @@ impl Operation for Calculate<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Request::Arithmetic {
-            key: self.key,
-            arithmetic: self.arithmetic,
-            noreply: self.noreply,
-        }
+        Request::Arithmetic { key: self.key, arithmetic: self.arithmetic, noreply: self.noreply }
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
@@ -155,12 +144,7 @@ impl<'a> Store<'a> {
     /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped
     /// silently.
     pub fn new(mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
-        Self {
-            mode,
-            item,
-            exptime,
-            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
-        }
+        Self { mode, item, exptime, noreply: noreply && item.body.len() < QUIET_BYTES_MAX }
     }
 
     /// Why the value is not sent at all, if it is longer than this client sends.
@@ -182,11 +166,9 @@ pub fn store_outcome(
     server: &str,
 ) -> Result<WriteOutcome, Error> {
     match reply {
-        Reply::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
-            key: display_key(key),
-            bytes: body_bytes,
-            limit: 0,
-        }),
+        Reply::Refused(refusal) if refusal.is_too_large() => {
+            Err(Error::TooLarge { key: display_key(key), bytes: body_bytes, limit: 0 })
+        }
         reply => write_outcome_of_reply(reply, server),
     }
 }

@@ -72,8 +72,7 @@ impl DrivenRead {
     fn receive(&mut self, client: &mut TestClient) {
         let fetch = self.fetch.take().unwrap();
         let (fetched, failures) = client.reply_to(&fetch);
-        self.read
-            .finish_fetch(&fetch, fetched, failures, client.now);
+        self.read.finish_fetch(&fetch, fetched, failures, client.now);
         self.proceed(client);
     }
 
@@ -83,10 +82,7 @@ impl DrivenRead {
         let (values, failures) = self.read.finish();
         let to_text = |(index, value): (usize, &Option<_>)| match value {
             Some(super::NearValue { bytes, .. }) => String::from_utf8_lossy(bytes).into_owned(),
-            None if failures
-                .iter()
-                .any(|(failed_index, _)| *failed_index == index) =>
-            {
+            None if failures.iter().any(|(failed_index, _)| *failed_index == index) => {
                 "!".to_owned()
             }
             None => "-".to_owned(),
@@ -101,9 +97,8 @@ fn read_waits_for_the_fetch_of_another_and_is_served_what_that_brought() {
     let mut client = TestClient::new("strategy remote");
     let scope = client.scope(None);
     let mut first = DrivenRead::begin(&client, &["a"], Some(&scope));
-    let mut others: Vec<DrivenRead> = (0..3)
-        .map(|_| DrivenRead::begin(&client, &["a"], Some(&scope)))
-        .collect();
+    let mut others: Vec<DrivenRead> =
+        (0..3).map(|_| DrivenRead::begin(&client, &["a"], Some(&scope))).collect();
     assert!(others.iter_mut().all(|other| other.is_waiting(&client)));
     first.receive(&mut client);
     assert_eq!(first.values(&client), "a");
@@ -115,10 +110,7 @@ fn read_waits_for_the_fetch_of_another_and_is_served_what_that_brought() {
     }
     assert_eq!(client.take_fetched_keys(), ["a"]);
     let stats = client.near.stats();
-    assert_eq!(
-        (stats.reads, stats.request_scope_hits, stats.calls),
-        (4, 3, 1)
-    );
+    assert_eq!((stats.reads, stats.request_scope_hits, stats.calls), (4, 3, 1));
     assert_eq!((stats.keys, stats.used_keys), (1, 1));
 }
 
@@ -180,10 +172,7 @@ fn reads_that_need_keys_of_each_other_both_end() {
     let gone = DrivenRead::begin(&client, &["a"], Some(&scope));
     let mut left = DrivenRead::begin(&client, &["a", "b"], Some(&scope));
     let mut right = DrivenRead::begin(&client, &["c", "b", "a"], Some(&scope));
-    assert_eq!(
-        (left.fetched_keys(), right.fetched_keys()),
-        ("b".into(), "c".into())
-    );
+    assert_eq!((left.fetched_keys(), right.fetched_keys()), ("b".into(), "c".into()));
     right.receive(&mut client);
     left.receive(&mut client);
     right.proceed(&client);
@@ -191,10 +180,7 @@ fn reads_that_need_keys_of_each_other_both_end() {
     drop(gone);
     right.proceed(&client);
     left.proceed(&client);
-    assert_eq!(
-        (left.fetched_keys(), right.fetched_keys()),
-        (String::new(), "a".into())
-    );
+    assert_eq!((left.fetched_keys(), right.fetched_keys()), (String::new(), "a".into()));
     right.receive(&mut client);
     left.proceed(&client);
     assert_eq!(left.values(&client), "a b");
@@ -229,16 +215,14 @@ fn keys_that_the_rules_fetch_ahead_of_need_are_in_flight_too() {
 
 #[test]
 fn miss_serves_the_reads_that_waited_for_it_and_no_later_one() {
-    for (lines, key) in [
-        ("strategy remote", "nobody"),
-        ("strategy children\nchild nobody nothing", "nothing"),
-    ] {
+    for (lines, key) in
+        [("strategy remote", "nobody"), ("strategy children\nchild nobody nothing", "nothing")]
+    {
         let mut client = TestClient::new(lines);
         let scope = client.scope(None);
         let mut first = DrivenRead::begin(&client, &["nobody"], Some(&scope));
-        let mut others: Vec<DrivenRead> = (0..3)
-            .map(|_| DrivenRead::begin(&client, &[key], Some(&scope)))
-            .collect();
+        let mut others: Vec<DrivenRead> =
+            (0..3).map(|_| DrivenRead::begin(&client, &[key], Some(&scope))).collect();
         first.receive(&mut client);
         for other in &mut others {
             other.proceed(&client);
@@ -311,10 +295,7 @@ fn reads_outside_of_requests_and_in_the_control_group_fetch_for_themselves() {
     let reads = [(); 2].map(|()| DrivenRead::begin(&client, &["a"], None));
     assert_eq!(reads.map(|read| read.fetched_keys()), ["a", "a"]);
     let client = TestClient::with_options("strategy lru:9", |options| {
-        options.share = Some(RolloutShare {
-            fraction: 0.0,
-            by: ShareBy::Request,
-        });
+        options.share = Some(RolloutShare { fraction: 0.0, by: ShareBy::Request });
     });
     let scope = client.scope(None);
     let reads = [(); 2].map(|()| DrivenRead::begin(&client, &["a"], Some(&scope)));

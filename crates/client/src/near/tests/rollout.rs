@@ -33,11 +33,7 @@ fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
     read_all(&mut client, &control_scope, &["a", "a", "f"]);
     client.read_while(&["a", "b", "b"], Some(&control_scope), |_| {});
     assert_eq!(client.take_fetched_keys(), ["a", "a", "f", "a b"]);
-    assert_eq!(
-        client.near.stats().reads,
-        0,
-        "the strategy served none of them"
-    );
+    assert_eq!(client.near.stats().reads, 0, "the strategy served none of them");
 }
 
 #[test]
@@ -97,11 +93,7 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
     }
     let process_cache = client.near.current();
     let process_rollout = process_cache.state().process_rollout().clone();
-    assert_eq!(
-        process_rollout.warm_up_requests(),
-        0,
-        "it has nothing to warm up"
-    );
+    assert_eq!(process_rollout.warm_up_requests(), 0, "it has nothing to warm up");
     assert_eq!(process_rollout.groups().control.sum.requests, 3);
     assert_eq!(process_rollout.groups().control.sum.calls, 6);
 }
@@ -151,12 +143,7 @@ fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once
     client.read("f");
     assert_eq!(client.take_fetched_keys(), ["a", "a", "f", "f"]);
     assert_eq!(client.near.stats().near_items, 0);
-    assert!(
-        client
-            .near
-            .rollout_json()
-            .contains("\"disabled\":\"calls is")
-    );
+    assert!(client.near.rollout_json().contains("\"disabled\":\"calls is"));
 }
 
 #[test]
@@ -180,17 +167,8 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         client.read_in(&scope, "f");
     }
     let process_cache = client.near.current();
-    assert_eq!(
-        process_cache.state().process_rollout().warm_up_requests(),
-        600
-    );
-    assert!(
-        process_cache
-            .state()
-            .process_rollout()
-            .disable_reason()
-            .is_none()
-    );
+    assert_eq!(process_cache.state().process_rollout().warm_up_requests(), 600);
+    assert!(process_cache.state().process_rollout().disable_reason().is_none());
 }
 
 #[test]

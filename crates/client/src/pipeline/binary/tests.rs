@@ -16,17 +16,11 @@ use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 const FIRST_OPAQUE: u32 = u32::MAX - 1;
 
 fn opcode_and_opaque(opcode: u8, index: u32) -> OpcodeAndOpaque {
-    OpcodeAndOpaque {
-        opcode,
-        opaque: FIRST_OPAQUE.wrapping_add(index),
-    }
+    OpcodeAndOpaque { opcode, opaque: FIRST_OPAQUE.wrapping_add(index) }
 }
 
 fn key(bytes: &[u8]) -> WireKey<'_> {
-    WireKey {
-        bytes,
-        is_base64: false,
-    }
+    WireKey { bytes, is_base64: false }
 }
 
 /// A pipeline that expects the reply to a request, and the bytes of the request.
@@ -43,12 +37,7 @@ fn pipeline_expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
 }
 
 fn push_value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
-    let item = StoredItem {
-        key,
-        flags: 7,
-        value_bytes: body.len() as u32,
-        cas: 9,
-    };
+    let item = StoredItem { key, flags: 7, value_bytes: body.len() as u32, cas: 9 };
     write_value_head(out, opcode_and_opaque(opcode::GETK, index), &item);
     out.extend_from_slice(body);
 }
@@ -66,9 +55,7 @@ fn reply_to(request: Request<'_>, response_bytes: &[u8]) -> ParseResult {
                 progress => panic!("{progress:?} before the end"),
             }
         }
-        let ReplyProgress::Complete(reply) = pipeline.poll()? else {
-            panic!("incomplete")
-        };
+        let ReplyProgress::Complete(reply) = pipeline.poll()? else { panic!("incomplete") };
         let found_values = pipeline.found_values().iter();
         let values = found_values.map(|found| (found.key_index, pipeline.body(found).to_vec()));
         let values = values.collect();
@@ -78,11 +65,7 @@ fn reply_to(request: Request<'_>, response_bytes: &[u8]) -> ParseResult {
     };
     let whole_result = parse_in_pieces(response_bytes.len());
     for piece_bytes in [1, 7, 24, 25] {
-        assert_eq!(
-            parse_in_pieces(piece_bytes),
-            whole_result,
-            "pieces of {piece_bytes}"
-        );
+        assert_eq!(parse_in_pieces(piece_bytes), whole_result, "pieces of {piece_bytes}");
     }
     whole_result
 }
@@ -90,14 +73,7 @@ fn reply_to(request: Request<'_>, response_bytes: &[u8]) -> ParseResult {
 fn store_request(mode: StoreMode) -> Request<'static> {
     Request::Store {
         mode,
-        item: Item {
-            key: WireKey {
-                bytes: b"k",
-                is_base64: false,
-            },
-            flags: 0,
-            body: b"v",
-        },
+        item: Item { key: WireKey { bytes: b"k", is_base64: false }, flags: 0, body: b"v" },
         exptime: 0,
         noreply: false,
     }
@@ -106,11 +82,7 @@ fn store_request(mode: StoreMode) -> Request<'static> {
 #[test]
 fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
     let keys: &[&[u8]] = &[b"a", b"b", b"c"];
-    let request = Request::GetMany {
-        prefix: b"p:",
-        keys,
-        cas: false,
-    };
+    let request = Request::GetMany { prefix: b"p:", keys, cas: false };
     let mut response_bytes = Vec::new();
     push_value(&mut response_bytes, 0, b"p:a", b"one");
     push_value(&mut response_bytes, 2, b"p:c", b"");
@@ -123,11 +95,7 @@ fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
 #[test]
 fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
     let keys: &[&[u8]] = &[b"a", b"b"];
-    let request = Request::GetMany {
-        prefix: b"",
-        keys,
-        cas: false,
-    };
+    let request = Request::GetMany { prefix: b"", keys, cas: false };
     let fault_of = |index: u32, key: &[u8], count: usize| {
         let mut response_bytes = Vec::new();
         for _ in 0..count {
@@ -145,10 +113,7 @@ fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
 
 #[test]
 fn a_single_read_is_a_value_a_miss_or_a_refusal() {
-    let request = Request::Get {
-        key: key(b"a"),
-        cas: true,
-    };
+    let request = Request::Get { key: key(b"a"), cas: true };
     let (mut pipeline, request_bytes) = pipeline_expecting(request);
     assert_eq!(request_bytes.len(), 25);
     let mut hit_bytes = Vec::new();
@@ -157,18 +122,10 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss_bytes = Vec::new();
-    write_error(
-        &mut miss_bytes,
-        opcode_and_opaque(opcode::GETK, 0),
-        Status::NotFound,
-    );
+    write_error(&mut miss_bytes, opcode_and_opaque(opcode::GETK, 0), Status::NotFound);
     assert_eq!(reply_to(request, &miss_bytes), Ok((Reply::Values, vec![])));
     let mut refusal_bytes = Vec::new();
-    write_error(
-        &mut refusal_bytes,
-        opcode_and_opaque(opcode::GETK, 0),
-        Status::AuthFailure,
-    );
+    write_error(&mut refusal_bytes, opcode_and_opaque(opcode::GETK, 0), Status::AuthFailure);
     let (reply, _) = reply_to(request, &refusal_bytes).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
@@ -177,36 +134,11 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
 fn outcomes_are_named_as_in_text() {
     for (mode, opcode, status, outcome) in [
         (StoreMode::Set, opcode::SET, None, WriteStatus::Done),
-        (
-            StoreMode::Add,
-            opcode::ADD,
-            Some(Status::Exists),
-            WriteStatus::NotStored,
-        ),
-        (
-            StoreMode::Replace,
-            opcode::REPLACE,
-            Some(Status::NotFound),
-            WriteStatus::NotStored,
-        ),
-        (
-            StoreMode::Append,
-            opcode::APPEND,
-            Some(Status::NotStored),
-            WriteStatus::NotStored,
-        ),
-        (
-            StoreMode::Cas(4),
-            opcode::SET,
-            Some(Status::Exists),
-            WriteStatus::Exists,
-        ),
-        (
-            StoreMode::Cas(4),
-            opcode::SET,
-            Some(Status::NotFound),
-            WriteStatus::NotFound,
-        ),
+        (StoreMode::Add, opcode::ADD, Some(Status::Exists), WriteStatus::NotStored),
+        (StoreMode::Replace, opcode::REPLACE, Some(Status::NotFound), WriteStatus::NotStored),
+        (StoreMode::Append, opcode::APPEND, Some(Status::NotStored), WriteStatus::NotStored),
+        (StoreMode::Cas(4), opcode::SET, Some(Status::Exists), WriteStatus::Exists),
+        (StoreMode::Cas(4), opcode::SET, Some(Status::NotFound), WriteStatus::NotFound),
     ] {
         let mut response_bytes = Vec::new();
         match status {
@@ -221,103 +153,51 @@ fn outcomes_are_named_as_in_text() {
 #[test]
 fn a_refusal_for_the_length_is_known_as_such() {
     let mut response_bytes = Vec::new();
-    write_error(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::SET, 0),
-        Status::TooLarge,
-    );
+    write_error(&mut response_bytes, opcode_and_opaque(opcode::SET, 0), Status::TooLarge);
     let (reply, _) = reply_to(store_request(StoreMode::Set), &response_bytes).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.is_too_large()));
 }
 
 #[test]
 fn quiet_writes_report_what_was_not_done_by_its_index() {
-    let item = |bytes| Item {
-        key: key(bytes),
-        flags: 0,
-        body: b"v",
-    };
+    let item = |bytes| Item { key: key(bytes), flags: 0, body: b"v" };
     let items = [item(b"a"), item(b"b"), item(b"c")];
-    let request = Request::StoreMany {
-        mode: StoreMode::Add,
-        items: &items,
-        exptime: 0,
-        quiet: true,
-    };
+    let request =
+        Request::StoreMany { mode: StoreMode::Add, items: &items, exptime: 0, quiet: true };
     let mut response_bytes = Vec::new();
-    write_error(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::ADD, 1),
-        Status::Exists,
-    );
-    write_error(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::ADD, 2),
-        Status::OutOfMemory,
-    );
+    write_error(&mut response_bytes, opcode_and_opaque(opcode::ADD, 1), Status::Exists);
+    write_error(&mut response_bytes, opcode_and_opaque(opcode::ADD, 2), Status::OutOfMemory);
     write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
     let (reply, _) = reply_to(request, &response_bytes).unwrap();
-    let Reply::Quiet(failed_replies, refusals) = reply else {
-        panic!("{reply:?}")
-    };
+    let Reply::Quiet(failed_replies, refusals) = reply else { panic!("{reply:?}") };
     assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals.len(), 1);
 }
 
 #[test]
 fn numbers_rows_and_the_version_are_read() {
-    let arithmetic = Arithmetic {
-        delta: 1,
-        is_decrement: true,
-        initial: None,
-    };
-    let request = Request::Arithmetic {
-        key: key(b"n"),
-        arithmetic,
-        noreply: false,
-    };
+    let arithmetic = Arithmetic { delta: 1, is_decrement: true, initial: None };
+    let request = Request::Arithmetic { key: key(b"n"), arithmetic, noreply: false };
     let mut response_bytes = Vec::new();
-    write_number(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::DECREMENT, 0),
-        300,
-        1,
-    );
+    write_number(&mut response_bytes, opcode_and_opaque(opcode::DECREMENT, 0), 300, 1);
     let reply = reply_to(request, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(reply, Ok(Reply::Number(300)));
 
     let mut response_bytes = Vec::new();
-    write_stat(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::STAT, 0),
-        b"pid",
-        b"77",
-    );
-    write_stat(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::STAT, 0),
-        b"",
-        b"",
-    );
+    write_stat(&mut response_bytes, opcode_and_opaque(opcode::STAT, 0), b"pid", b"77");
+    write_stat(&mut response_bytes, opcode_and_opaque(opcode::STAT, 0), b"", b"");
     let reply = reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(reply, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
 
     let mut response_bytes = Vec::new();
-    write_text(
-        &mut response_bytes,
-        opcode_and_opaque(opcode::VERSION, 0),
-        b"1.6.45",
-    );
+    write_text(&mut response_bytes, opcode_and_opaque(opcode::VERSION, 0), b"1.6.45");
     let reply = reply_to(Request::Version, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(reply, Ok(Reply::Version("1.6.45".into())));
 }
 
 #[test]
 fn a_line_of_text_or_a_value_beyond_the_bound_is_a_fault() {
-    let request = Request::Get {
-        key: key(b"a"),
-        cas: false,
-    };
+    let request = Request::Get { key: key(b"a"), cas: false };
     let (mut pipeline, _) = pipeline_expecting(request);
     pipeline.feed(b"ERROR\r\n");
     assert!(matches!(pipeline.poll(), Err(Fault::Binary(_))));
@@ -331,10 +211,7 @@ fn a_line_of_text_or_a_value_beyond_the_bound_is_a_fault() {
 #[test]
 fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
     let touch = Request::Touch {
-        key: WireKey {
-            bytes: b"YSBi",
-            is_base64: true,
-        },
+        key: WireKey { bytes: b"YSBi", is_base64: true },
         exptime: -1,
         noreply: false,
     };

@@ -25,10 +25,7 @@ impl SocketConnection {
             return tls.has_no_pending_data(self.socket.as_fd());
         }
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        let no_timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let no_timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&no_timeout)), Ok(0))
     }
 

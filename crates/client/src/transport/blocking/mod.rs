@@ -150,10 +150,8 @@ impl SocketConnection {
                 (None, Some(tls)) => tls.send(self.socket.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
                     let body_offset = self.state_machine.sent_external_body_bytes();
-                    let (body_end_offset, body_end) = (
-                        body_offset.saturating_sub(body.len()),
-                        self.state_machine.body_end(),
-                    );
+                    let (body_end_offset, body_end) =
+                        (body_offset.saturating_sub(body.len()), self.state_machine.body_end());
                     let slices = [
                         IoSlice::new(out),
                         IoSlice::new(body.get(body_offset..).unwrap_or_default()),
@@ -192,11 +190,7 @@ impl SocketConnection {
         if now >= deadline {
             return Err(WaitError::Deadline);
         }
-        let flags = if may_wait {
-            RecvFlags::empty()
-        } else {
-            RecvFlags::DONTWAIT
-        };
+        let flags = if may_wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let is_head =
             self.expects_large_value && self.state_machine.pipeline().has_no_reply_bytes();
         let buffer = self.state_machine.receive_space(missing_bytes);
@@ -254,12 +248,7 @@ impl SocketConnection {
         let rounded_timeout = Duration::from_micros(1 << timeout_max_us.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
-        let timeout = if is_first {
-            timeout_max
-        } else {
-            rounded_timeout
-        }
-        .max(TIMEOUT_MIN);
+        let timeout = if is_first { timeout_max } else { rounded_timeout }.max(TIMEOUT_MIN);
         set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)

@@ -54,12 +54,8 @@ pub(crate) const MANIFEST_FLAGS: u32 = DIALECT_MARK | MANIFEST;
 const NUMPY: u32 = 0x80;
 
 /// Compression by its number in the flags; 0 is none.
-const COMPRESSION_NUMBERS: [(u32, Method); 4] = [
-    (1, Method::Zlib),
-    (2, Method::Zstd),
-    (3, Method::Lz4),
-    (4, Method::QuickLz),
-];
+const COMPRESSION_NUMBERS: [(u32, Method); 4] =
+    [(1, Method::Zlib), (2, Method::Zstd), (3, Method::Lz4), (4, Method::QuickLz)];
 
 pub(super) fn is_glasscache(flags: u32) -> bool {
     flags & MARK_MASK == DIALECT_MARK
@@ -141,9 +137,8 @@ impl DialectFormat for Glasscache {
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        let (compression_number, _) = COMPRESSION_NUMBERS
-            .iter()
-            .find(|(_, candidate)| *candidate == method)?;
+        let (compression_number, _) =
+            COMPRESSION_NUMBERS.iter().find(|(_, candidate)| *candidate == method)?;
         Some((
             DIALECT_MARK | compression_number << COMPRESSION_SHIFT,
             CompressionFormat::without_frame(method),
@@ -187,19 +182,13 @@ impl DialectFormat for Glasscache {
             NONE if body.is_empty() => Ok(Decoded::None),
             INTS => unpack(&body, limits.bytes_max)
                 .map(Decoded::Ints)
-                .ok_or(ValueRefusal::new(
-                    "a list of whole numbers that is cut or too long",
-                )),
+                .ok_or(ValueRefusal::new("a list of whole numbers that is cut or too long")),
             ARRAY => read_array(parameter, body)
                 .map(Decoded::Array)
-                .ok_or(ValueRefusal::new(
-                    "an array whose header contradicts its length",
-                )),
+                .ok_or(ValueRefusal::new("an array whose header contradicts its length")),
             PACKED_ARRAY => read_packed_array(parameter, &body, limits.bytes_max)
                 .map(Decoded::Array)
-                .ok_or(ValueRefusal::new(
-                    "an array of whole numbers that is cut or too long",
-                )),
+                .ok_or(ValueRefusal::new("an array of whole numbers that is cut or too long")),
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
@@ -219,9 +208,7 @@ impl DialectFormat for Glasscache {
 }
 
 fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
-    let bytes = body
-        .try_into()
-        .map_err(|_| ValueRefusal::new("a float that is not 8 bytes"))?;
+    let bytes = body.try_into().map_err(|_| ValueRefusal::new("a float that is not 8 bytes"))?;
     Ok(Decoded::Float(f64::from_le_bytes(bytes)))
 }
 
@@ -234,11 +221,7 @@ const SWAPPED_BYTE_ORDER: u8 = 0x80;
 
 /// Element size, count of dimensions and each length; the elements follow.
 fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
-    let byte_order = if array.is_swapped {
-        SWAPPED_BYTE_ORDER
-    } else {
-        0
-    };
+    let byte_order = if array.is_swapped { SWAPPED_BYTE_ORDER } else { 0 };
     out.extend([array.itemsize, array.shape.len() as u8 | byte_order]);
     array.shape.iter().for_each(|len| write_varint(*len, out));
 }
@@ -263,18 +246,10 @@ fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
     if dimensions > DIMENSIONS_MAX {
         return None;
     }
-    let shape = (0..dimensions)
-        .map(|_| read_varint(&mut remaining))
-        .collect::<Option<Vec<u64>>>()?;
-    let element_count = shape
-        .iter()
-        .try_fold(1u64, |product, len| product.checked_mul(*len))?;
-    let header = ArrayHeader {
-        itemsize,
-        is_swapped,
-        shape,
-        element_count,
-    };
+    let shape =
+        (0..dimensions).map(|_| read_varint(&mut remaining)).collect::<Option<Vec<u64>>>()?;
+    let element_count = shape.iter().try_fold(1u64, |product, len| product.checked_mul(*len))?;
+    let header = ArrayHeader { itemsize, is_swapped, shape, element_count };
     Some((header, remaining))
 }
 
@@ -305,11 +280,7 @@ fn read_packed_array(
 
 fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
     let (header, remaining) = read_header(&body)?;
-    if header
-        .element_count
-        .checked_mul(u64::from(header.itemsize))?
-        != remaining.len() as u64
-    {
+    if header.element_count.checked_mul(u64::from(header.itemsize))? != remaining.len() as u64 {
         return None;
     }
     let start = body.len() - remaining.len();

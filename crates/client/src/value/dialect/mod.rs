@@ -67,10 +67,7 @@ pub const DIALECTS: [(Dialect, &str); 11] = [
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            DIALECTS
-                .iter()
-                .find(|(candidate, _)| candidate == self)
-                .map_or("", |(_, name)| name),
+            DIALECTS.iter().find(|(candidate, _)| candidate == self).map_or("", |(_, name)| name),
         )
     }
 }
@@ -82,10 +79,7 @@ impl FromStr for Dialect {
         let entry = DIALECTS.iter().find(|(_, candidate)| *candidate == name);
         entry.map(|(dialect, _)| *dialect).ok_or_else(|| {
             let names: Vec<&str> = DIALECTS.iter().map(|(_, name)| *name).collect();
-            ValueError::Options(format!(
-                "unknown dialect {name:?}: one of {}",
-                names.join(", ")
-            ))
+            ValueError::Options(format!("unknown dialect {name:?}: one of {}", names.join(", ")))
         })
     }
 }
@@ -193,19 +187,11 @@ pub(super) enum Body<'v> {
 
 impl<'v> WrittenValue<'v> {
     fn unchanged(flags: u32, bytes: &'v [u8]) -> Self {
-        Self {
-            flags,
-            body: Body::Unchanged(bytes),
-            is_compressible: true,
-        }
+        Self { flags, body: Body::Unchanged(bytes), is_compressible: true }
     }
 
     fn in_scratch(flags: u32) -> Self {
-        Self {
-            flags,
-            body: Body::Scratch,
-            is_compressible: true,
-        }
+        Self { flags, body: Body::Scratch, is_compressible: true }
     }
 
     fn text(flags: u32, text: &str, scratch: &mut Vec<u8>) -> Self {
@@ -223,10 +209,7 @@ pub(super) struct CompressionFormat {
 
 impl CompressionFormat {
     fn without_frame(method: Method) -> Self {
-        Self {
-            method,
-            frame: Frame::Bare,
-        }
+        Self { method, frame: Frame::Bare }
     }
 }
 
@@ -281,20 +264,15 @@ fn decode_text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     };
-    text.map(Decoded::Str)
-        .ok_or(ValueRefusal::new("text that is not UTF-8"))
+    text.map(Decoded::Str).ok_or(ValueRefusal::new("text that is not UTF-8"))
 }
 
 /// The body as a whole number in decimal. memcached's `decr` leaves blanks after a number that got shorter.
 fn decode_decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
-    let text = std::str::from_utf8(body)
-        .unwrap_or_default()
-        .trim_end_matches(' ');
+    let text = std::str::from_utf8(body).unwrap_or_default().trim_end_matches(' ');
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return refuse("a whole number that is not decimal");
     }
-    Ok(text
-        .parse()
-        .map_or_else(|_| Decoded::BigInt(text.to_owned()), Decoded::Int))
+    Ok(text.parse().map_or_else(|_| Decoded::BigInt(text.to_owned()), Decoded::Int))
 }

@@ -25,11 +25,8 @@ const MSGPACK: u32 = 7;
 
 const COMPRESSED: u32 = 0x10;
 const METHOD_MASK: u32 = 0xe0;
-const METHODS: [(u32, Method); 3] = [
-    (0x20, Method::Zlib),
-    (0x40, Method::FastLz),
-    (0x80, Method::Zstd),
-];
+const METHODS: [(u32, Method); 3] =
+    [(0x20, Method::Zlib), (0x40, Method::FastLz), (0x80, Method::Zstd)];
 
 pub(super) struct Php;
 
@@ -56,13 +53,7 @@ impl DialectFormat for Php {
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
         let (method_bit, _) = METHODS.iter().find(|(_, candidate)| *candidate == method)?;
-        Some((
-            COMPRESSED | method_bit,
-            CompressionFormat {
-                method,
-                frame: Frame::Length,
-            },
-        ))
+        Some((COMPRESSED | method_bit, CompressionFormat { method, frame: Frame::Length }))
     }
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
@@ -70,10 +61,7 @@ impl DialectFormat for Php {
         let (_, method) = METHODS
             .iter()
             .find(|(method_bit, _)| flags & COMPRESSED != 0 && *method_bit == method_bits)?;
-        Some(CompressionFormat {
-            method: *method,
-            frame: Frame::Length,
-        })
+        Some(CompressionFormat { method: *method, frame: Frame::Length })
     }
 
     fn read<'b>(
@@ -111,9 +99,7 @@ pub(super) fn decode_string(body: Cow<'_, [u8]>) -> Decoded<'_> {
 /// A float as PHP spells it, which also knows `INF`, `-INF` and `NAN`.
 pub(super) fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let text = std::str::from_utf8(body).unwrap_or_default();
-    text.parse()
-        .map(Decoded::Float)
-        .map_err(|_| ValueRefusal::new("a float that is not decimal"))
+    text.parse().map(Decoded::Float).map_err(|_| ValueRefusal::new("a float that is not decimal"))
 }
 
 pub(super) fn format_float(number: f64) -> String {

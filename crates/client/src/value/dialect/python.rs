@@ -20,10 +20,8 @@ const ZLIB: u32 = 8;
 const TEXT_OR_BYTES: u32 = 16;
 const ZSTD: u32 = 32;
 
-const MAGICLESS_ZSTD: CompressionFormat = CompressionFormat {
-    method: Method::Zstd,
-    frame: Frame::Magicless,
-};
+const MAGICLESS_ZSTD: CompressionFormat =
+    CompressionFormat { method: Method::Zstd, frame: Frame::Magicless };
 
 /// The flags of one Python client, as far as the clients differ.
 pub(super) struct Python {
@@ -47,17 +45,10 @@ const PYMEMCACHE_LIKE: Python = Python {
 
 pub(super) const PYMEMCACHE: Python = PYMEMCACHE_LIKE;
 pub(super) const PYTHON_MEMCACHED: Python = PYMEMCACHE_LIKE;
-pub(super) const PYLIBMC: Python = Python {
-    int_flags: LONG,
-    has_bool_flag: true,
-    ..PYMEMCACHE_LIKE
-};
-pub(super) const BMEMCACHED: Python = Python {
-    str_flags: 0,
-    bytes_flags: TEXT_OR_BYTES,
-    has_zstd: true,
-    ..PYMEMCACHE_LIKE
-};
+pub(super) const PYLIBMC: Python =
+    Python { int_flags: LONG, has_bool_flag: true, ..PYMEMCACHE_LIKE };
+pub(super) const BMEMCACHED: Python =
+    Python { str_flags: 0, bytes_flags: TEXT_OR_BYTES, has_zstd: true, ..PYMEMCACHE_LIKE };
 
 impl DialectFormat for Python {
     fn write<'v>(
@@ -75,17 +66,10 @@ impl DialectFormat for Python {
             }
             ValueRef::Pickle(bytes) => return Ok(WrittenValue::unchanged(PICKLE, bytes)),
             ValueRef::Int(number) => {
-                return Ok(WrittenValue::text(
-                    self.int_flags,
-                    &number.to_string(),
-                    scratch,
-                ));
+                return Ok(WrittenValue::text(self.int_flags, &number.to_string(), scratch));
             }
             ValueRef::Bool(value) if self.has_bool_flag => {
-                return Ok(WrittenValue::unchanged(
-                    INTEGER,
-                    if *value { b"1" } else { b"0" },
-                ));
+                return Ok(WrittenValue::unchanged(INTEGER, if *value { b"1" } else { b"0" }));
             }
             ValueRef::Bool(value) => pickle::write_bool(*value, scratch),
             ValueRef::None => pickle::write_none(scratch),

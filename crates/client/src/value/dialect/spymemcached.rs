@@ -87,7 +87,5 @@ fn read_number(body: &[u8]) -> Result<u64, ValueRefusal> {
     if body.len() > size_of::<u64>() {
         return refuse("a number of more than 8 bytes");
     }
-    Ok(body
-        .iter()
-        .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    Ok(body.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }

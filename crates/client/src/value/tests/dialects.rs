@@ -9,22 +9,10 @@ fn pickles_are_read_and_written_only_when_allowed() {
         let error = decode(dialect, 1, pickle).unwrap_err();
         assert!(error.to_string().contains("pickle=True"), "{error}");
         assert!(codec_of(dialect).encode(&ValueRef::Pickle(pickle)).is_err());
-        let pickling_codec = Codec::new(CodecOptions {
-            pickle: true,
-            ..CodecOptions::of(dialect)
-        })
-        .unwrap();
-        assert_eq!(
-            pickling_codec.decode(1, pickle).unwrap().0,
-            Decoded::Pickle(pickle.into())
-        );
-        assert_eq!(
-            pickling_codec
-                .encode(&ValueRef::Pickle(pickle))
-                .unwrap()
-                .flags,
-            1
-        );
+        let pickling_codec =
+            Codec::new(CodecOptions { pickle: true, ..CodecOptions::of(dialect) }).unwrap();
+        assert_eq!(pickling_codec.decode(1, pickle).unwrap().0, Decoded::Pickle(pickle.into()));
+        assert_eq!(pickling_codec.encode(&ValueRef::Pickle(pickle)).unwrap().flags, 1);
     }
 }
 
@@ -47,16 +35,10 @@ fn objects_of_other_languages_are_refused_with_their_format_in_the_error() {
 fn foreign_flags_are_refused_by_the_own_dialect() {
     for flags in [1, 2, 16, 0x10, 768, 2048] {
         let error = decode(Dialect::Glasscache, flags, b"x").unwrap_err();
-        assert!(
-            error.to_string().contains("another client's flags"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("another client's flags"), "{error}");
     }
     let later_version_error = decode(Dialect::Glasscache, 0x9c01_0001, b"x").unwrap_err();
-    assert!(
-        later_version_error.to_string().contains("later version"),
-        "{later_version_error}"
-    );
+    assert!(later_version_error.to_string().contains("later version"), "{later_version_error}");
 }
 
 #[test]
@@ -72,14 +54,8 @@ fn spymemcached_numbers_have_no_leading_zeros() {
     assert_eq!(encode_int(-7), (512, vec![0xff, 0xff, 0xff, 0xf9]));
     assert_eq!(encode_int(0), (512, vec![]));
     assert_eq!(encode_int(1 << 40).0, 768);
-    assert_eq!(
-        decode(Dialect::Spymemcached, 1280, &[0xff]),
-        Ok(Decoded::Int(-1))
-    );
-    assert_eq!(
-        decode(Dialect::Spymemcached, 1024, &[1, 0]),
-        Ok(Decoded::DateMs(256))
-    );
+    assert_eq!(decode(Dialect::Spymemcached, 1280, &[0xff]), Ok(Decoded::Int(-1)));
+    assert_eq!(decode(Dialect::Spymemcached, 1024, &[1, 0]), Ok(Decoded::DateMs(256)));
 }
 
 #[test]
@@ -100,17 +76,11 @@ fn migrating_reads_the_old_and_writes_our_own() {
         ..CodecOptions::default()
     });
     let migrating_codec = migrating_codec.unwrap();
-    assert_eq!(
-        migrating_codec.decode(0, b"old").unwrap().0,
-        Decoded::Str("old".into())
-    );
+    assert_eq!(migrating_codec.decode(0, b"old").unwrap().0, Decoded::Str("old".into()));
     let encoded = migrating_codec.encode(&ValueRef::Bytes(b"new")).unwrap();
     assert_ne!(encoded.flags, 0, "flags 0 are still the old client's text");
     assert_eq!(
-        migrating_codec
-            .decode(encoded.flags, &encoded.bytes)
-            .unwrap()
-            .0,
+        migrating_codec.decode(encoded.flags, &encoded.bytes).unwrap().0,
         Decoded::Bytes(b"new"[..].into())
     );
     assert_eq!(
@@ -124,10 +94,7 @@ fn caller_flags_are_written_and_read() {
     let codec = codec_of(Dialect::Flagged);
     let encoded = codec.encode(&ValueRef::Flagged(77, b"x")).unwrap();
     assert_eq!((encoded.flags, &encoded.bytes[..]), (77, &b"x"[..]));
-    assert_eq!(
-        codec.decode(77, b"x").unwrap().0,
-        Decoded::Flagged(77, b"x"[..].into())
-    );
+    assert_eq!(codec.decode(77, b"x").unwrap().0, Decoded::Flagged(77, b"x"[..].into()));
 }
 
 #[test]
@@ -141,10 +108,8 @@ fn contradicting_options_are_refused_with_an_error_message() {
         }),
         "codec: dialect pylibmc has no mark for gzip"
     );
-    let compression_with_level_23 = Some(Compression {
-        level: 23,
-        ..Compression::new(Method::Zstd)
-    });
+    let compression_with_level_23 =
+        Some(Compression { level: 23, ..Compression::new(Method::Zstd) });
     assert_eq!(
         options_error(CodecOptions {
             compression: compression_with_level_23,

@@ -27,29 +27,18 @@ fn own_containers_arrays_and_lists_come_back() {
         panic!()
     };
     assert_eq!(
-        (
-            decoded.typecode,
-            decoded.is_numpy,
-            decoded.itemsize,
-            &decoded.shape[..]
-        ),
+        (decoded.typecode, decoded.is_numpy, decoded.itemsize, &decoded.shape[..]),
         (b'd', true, 8, &shape[..])
     );
     assert_eq!(decoded.bytes(), bytes);
 
-    for value in [
-        ValueRef::Json(b"[1]"),
-        ValueRef::RawJson(b"{}"),
-        ValueRef::Msgpack(b"\x90"),
-    ] {
+    for value in [ValueRef::Json(b"[1]"), ValueRef::RawJson(b"{}"), ValueRef::Msgpack(b"\x90")] {
         let encoded = codec.encode(&value).unwrap();
         assert_eq!(
             encoded.bytes,
             codec
                 .encode_unchanged(&value)
-                .map_or(encoded.bytes.clone(), |(_, unchanged_bytes)| {
-                    unchanged_bytes.into()
-                })
+                .map_or(encoded.bytes.clone(), |(_, unchanged_bytes)| { unchanged_bytes.into() })
         );
         assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
     }
@@ -60,18 +49,12 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
     let codec = codec_of(Dialect::Glasscache);
     let complete_value = [9, 2, 3, 14, 6, 1, b'a'];
     let encoded = codec.encode(&ValueRef::Typed(&complete_value)).unwrap();
-    assert_eq!(
-        (encoded.flags, &encoded.bytes[..]),
-        (0x9c00_000d, &complete_value[..])
-    );
+    assert_eq!((encoded.flags, &encoded.bytes[..]), (0x9c00_000d, &complete_value[..]));
     assert_eq!(
         codec.decode(encoded.flags, &complete_value).unwrap().0,
         Decoded::Typed(complete_value[..].into())
     );
-    for malformed in [
-        &complete_value[..6],
-        &[complete_value.as_slice(), &[0]].concat(),
-    ] {
+    for malformed in [&complete_value[..6], &[complete_value.as_slice(), &[0]].concat()] {
         assert!(codec.encode(&ValueRef::Typed(malformed)).is_err());
         let decode_result = codec.decode(encoded.flags, malformed);
         assert!(matches!(decode_result, Err(ValueError::Unreadable { .. })));
@@ -83,9 +66,7 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
 
 #[test]
 fn plain_bytes_are_neither_copied_nor_flagged() {
-    let encoded = codec_of(Dialect::Glasscache)
-        .encode(&ValueRef::Bytes(b"abc"))
-        .unwrap();
+    let encoded = codec_of(Dialect::Glasscache).encode(&ValueRef::Bytes(b"abc")).unwrap();
     assert!(matches!(encoded.bytes, std::borrow::Cow::Borrowed(b"abc")));
     assert_eq!(encoded.flags, 0);
     assert_eq!(
@@ -97,14 +78,10 @@ fn plain_bytes_are_neither_copied_nor_flagged() {
 #[test]
 fn a_value_that_compression_hardly_shortens_stays_plain() {
     let next_byte = |random_state: &mut u64| {
-        *random_state = random_state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        *random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         Some((*random_state >> 56) as u8)
     };
-    let noise: Vec<u8> = (0..4000)
-        .scan(7u64, |random_state, _| next_byte(random_state))
-        .collect();
+    let noise: Vec<u8> = (0..4000).scan(7u64, |random_state, _| next_byte(random_state)).collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
         let encoded_length = compressing_codec(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
@@ -119,14 +96,7 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
 
 /// An array of one dimension, as Python's `array` has it.
 fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -> Array<'v> {
-    Array {
-        typecode,
-        is_numpy: false,
-        is_swapped: false,
-        itemsize,
-        shape,
-        bytes,
-    }
+    Array { typecode, is_numpy: false, is_swapped: false, itemsize, shape, bytes }
 }
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
@@ -136,10 +106,7 @@ fn round_trip(original: Array<'_>) -> (usize, Vec<u8>) {
     let Decoded::Array(decoded) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
     };
-    assert_eq!(
-        (decoded.typecode, &decoded.shape[..]),
-        (original.typecode, original.shape)
-    );
+    assert_eq!((decoded.typecode, &decoded.shape[..]), (original.typecode, original.shape));
     (encoded.bytes.len(), decoded.bytes().to_vec())
 }
 
@@ -148,11 +115,9 @@ fn arrays_of_ids_take_as_many_bits_per_id_as_the_greatest() {
     let ids = (0..20_000u64).map(|i| 10_000_000 + i * 1_000_003 % 50_000_000);
     let eight_byte_ids: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
     let four_byte_ids: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
-    for (typecode, itemsize, bytes) in [
-        (b'Q', 8, &eight_byte_ids),
-        (b'q', 8, &eight_byte_ids),
-        (b'I', 4, &four_byte_ids),
-    ] {
+    for (typecode, itemsize, bytes) in
+        [(b'Q', 8, &eight_byte_ids), (b'q', 8, &eight_byte_ids), (b'I', 4, &four_byte_ids)]
+    {
         let (wire_bytes, decoded) = round_trip(array(typecode, itemsize, &[20_000], bytes));
         assert!(wire_bytes < 20_000 * 27 / 8, "{wire_bytes}");
         assert_eq!(&decoded, bytes);
@@ -170,10 +135,7 @@ fn an_array_that_repeats_itself_is_compressed_and_not_packed() {
 
 #[test]
 fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
-    let bytes: Vec<u8> = (0..1000u32)
-        .map(|i| i + 70_000)
-        .flat_map(u32::to_le_bytes)
-        .collect();
+    let bytes: Vec<u8> = (0..1000u32).map(|i| i + 70_000).flat_map(u32::to_le_bytes).collect();
     let codec = codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(array(b'I', 4, &[1000], &bytes)));
     let encoded = encoded.unwrap();
@@ -181,10 +143,7 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
     malformed[0] = 2; // bytes of an element
     let flags = encoded.flags & !0x7f00 | u32::from(b'H') << 8;
     assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
-    assert!(matches!(
-        codec.decode(flags, &malformed),
-        Err(ValueError::Unreadable { .. })
-    ));
+    assert!(matches!(codec.decode(flags, &malformed), Err(ValueError::Unreadable { .. })));
     assert!(codec.decode(encoded.flags, &malformed[..200]).is_err());
 }
 
@@ -222,26 +181,15 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
 #[test]
 fn a_value_with_compute_info_reads_as_the_value() {
     let codec = codec_of(Dialect::Glasscache);
-    let compute_info = ComputeInfo {
-        made_at_ms: 1_700_000_000_123,
-        cost_us: 50_000,
-    };
-    for value in [
-        ValueRef::Str("text"),
-        ValueRef::Bytes(b"b"),
-        ValueRef::Int(7),
-        ValueRef::None,
-    ] {
+    let compute_info = ComputeInfo { made_at_ms: 1_700_000_000_123, cost_us: 50_000 };
+    for value in [ValueRef::Str("text"), ValueRef::Bytes(b"b"), ValueRef::Int(7), ValueRef::None] {
         let encoded_value = codec.encode(&value).unwrap();
         let (flags, body) = codec
             .with_compute_info(compute_info, encoded_value.flags, &encoded_value.bytes)
             .unwrap();
         assert_eq!(
             codec.decode(flags, &body).unwrap().0,
-            codec
-                .decode(encoded_value.flags, &encoded_value.bytes)
-                .unwrap()
-                .0
+            codec.decode(encoded_value.flags, &encoded_value.bytes).unwrap().0
         );
         assert_eq!(
             codec.compute_info(flags, &body),
@@ -254,13 +202,7 @@ fn a_value_with_compute_info_reads_as_the_value() {
         assert!(codec.decode(nested_flags, &nested_body).is_err());
     }
     assert!(
-        super::codec_of(Dialect::Pymemcache)
-            .with_compute_info(compute_info, 0, b"x")
-            .is_none()
+        super::codec_of(Dialect::Pymemcache).with_compute_info(compute_info, 0, b"x").is_none()
     );
-    assert!(
-        super::codec_of(Dialect::Pymemcache)
-            .compute_info(0x9c00_000f, &[0; 20])
-            .is_none()
-    );
+    assert!(super::codec_of(Dialect::Pymemcache).compute_info(0x9c00_000f, &[0; 20]).is_none());
 }

@@ -18,14 +18,10 @@ fn a_decompression_bomb_is_refused_at_the_limit() {
         let encoded = encoding_codec.encode(&ValueRef::Bytes(&zeros)).unwrap();
         assert!(encoded.bytes.len() < 20_000, "{method:?}");
         for (limit, is_accepted) in [(zeros.len(), true), (zeros.len() - 1, false)] {
-            let options = CodecOptions {
-                decompressed_bytes_max: limit,
-                ..*encoding_codec.options()
-            };
-            let decode_result = Codec::new(options)
-                .unwrap()
-                .decode(encoded.flags, &encoded.bytes)
-                .map(|_| ());
+            let options =
+                CodecOptions { decompressed_bytes_max: limit, ..*encoding_codec.options() };
+            let decode_result =
+                Codec::new(options).unwrap().decode(encoded.flags, &encoded.bytes).map(|_| ());
             assert_eq!(
                 decode_result.is_ok(),
                 is_accepted,
@@ -57,21 +53,13 @@ fn a_cut_stream_is_refused() {
 #[test]
 fn a_zstd_frame_without_its_length_is_read() {
     let frame = zstd::stream::encode_all(text_of_length(9000).as_bytes(), 3).unwrap();
-    let flags = codec_of(Dialect::Glasscache)
-        .encode(&ValueRef::Str(&text_of_length(9000)))
-        .unwrap()
-        .flags;
+    let flags =
+        codec_of(Dialect::Glasscache).encode(&ValueRef::Str(&text_of_length(9000))).unwrap().flags;
     assert_eq!(
         decode(Dialect::Glasscache, flags, &frame),
         Ok(Decoded::Str(text_of_length(9000).into()))
     );
-    let options = CodecOptions {
-        decompressed_bytes_max: 8999,
-        ..CodecOptions::default()
-    };
-    let decode_result = Codec::new(options)
-        .unwrap()
-        .decode(flags, &frame)
-        .map(|_| ());
+    let options = CodecOptions { decompressed_bytes_max: 8999, ..CodecOptions::default() };
+    let decode_result = Codec::new(options).unwrap().decode(flags, &frame).map(|_| ());
     assert!(matches!(decode_result, Err(ValueError::TooLarge { .. })));
 }

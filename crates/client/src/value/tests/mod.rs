@@ -14,21 +14,12 @@ fn codec_of(dialect: Dialect) -> Codec {
 }
 
 fn compressing_codec(dialect: Dialect, method: Method) -> Codec {
-    let compression = Some(Compression {
-        threshold_bytes: 1,
-        ..Compression::new(method)
-    });
-    Codec::new(CodecOptions {
-        compression,
-        ..CodecOptions::of(dialect)
-    })
-    .unwrap()
+    let compression = Some(Compression { threshold_bytes: 1, ..Compression::new(method) });
+    Codec::new(CodecOptions { compression, ..CodecOptions::of(dialect) }).unwrap()
 }
 
 fn decode(dialect: Dialect, flags: u32, bytes: &[u8]) -> Result<Decoded<'_>, ValueError> {
-    codec_of(dialect)
-        .decode(flags, bytes)
-        .map(|(decoded, _)| decoded)
+    codec_of(dialect).decode(flags, bytes).map(|(decoded, _)| decoded)
 }
 
 fn text_of_length(len: usize) -> String {
@@ -130,10 +121,7 @@ fn check_round_trip(
 ) -> Result<(), TestCaseError> {
     let value = owned_value.value();
     let Ok(encoded) = codec.encode(&value) else {
-        prop_assert!(matches!(
-            dialect,
-            Dialect::Raw | Dialect::Flagged | Dialect::Spymemcached
-        ));
+        prop_assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged | Dialect::Spymemcached));
         return Ok(());
     };
     let (decoded, costs) = codec.decode(encoded.flags, &encoded.bytes).unwrap();

@@ -6,29 +6,23 @@ use proptest::prelude::*;
 const BYTES_MAX: usize = 1 << 20;
 
 fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
-    let time_fields = (
-        0u8..24,
-        0u8..60,
-        0u8..60,
-        0u32..1_000_000,
-        any::<bool>(),
-        0usize..4,
-    );
-    let time = time_fields.prop_map(
-        |(hour, minute, second, microsecond, is_second_fold, zone_index)| Time {
-            hour,
-            minute,
-            second,
-            microsecond,
-            is_second_fold,
-            zone: [
-                Zone::Naive,
-                Zone::Fixed(-3_600_000_000, None),
-                Zone::Fixed(1, Some("odd")),
-                Zone::Named("Europe/Vienna"),
-            ][zone_index],
-        },
-    );
+    let time_fields = (0u8..24, 0u8..60, 0u8..60, 0u32..1_000_000, any::<bool>(), 0usize..4);
+    let time =
+        time_fields.prop_map(|(hour, minute, second, microsecond, is_second_fold, zone_index)| {
+            Time {
+                hour,
+                minute,
+                second,
+                microsecond,
+                is_second_fold,
+                zone: [
+                    Zone::Naive,
+                    Zone::Fixed(-3_600_000_000, None),
+                    Zone::Fixed(1, Some("odd")),
+                    Zone::Named("Europe/Vienna"),
+                ][zone_index],
+            }
+        });
     let date_fields = (1u16..=9999, 1u8..=12, 1u8..=31);
     let date = date_fields.prop_map(|(year, month, day)| Date { year, month, day });
     prop_oneof![
@@ -46,11 +40,7 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
         time.clone().prop_map(Token::Time),
         (date, time).prop_map(|(date, time)| Token::DateTime(date, time)),
         (-999_999_999i64..=999_999_999, 0u32..86_400, 0u32..1_000_000).prop_map(
-            |(days, seconds, microseconds)| Token::Delta(Delta {
-                days,
-                seconds,
-                microseconds
-            })
+            |(days, seconds, microseconds)| Token::Delta(Delta { days, seconds, microseconds })
         ),
     ]
     .prop_map(Typed::of)
@@ -105,11 +95,8 @@ fn nesting_is_read_to_the_bound_and_no_deeper() {
 
 #[test]
 fn more_values_than_the_bound_allows_are_refused() {
-    let list_bytes = Typed {
-        token: Token::List(99),
-        items: vec![Typed::of(Token::None); 99],
-    }
-    .to_bytes();
+    let list_bytes =
+        Typed { token: Token::List(99), items: vec![Typed::of(Token::None); 99] }.to_bytes();
     assert!(is_valid(&list_bytes, 100 * BYTES_PER_VALUE));
     assert!(!is_valid(&list_bytes, 100 * BYTES_PER_VALUE - 1));
 }
@@ -150,11 +137,7 @@ fn typed_bytes_equal_the_example_in_the_reference() {
         is_second_fold: false,
         zone: Zone::Fixed(7_200_000_000, None),
     };
-    let date = Date {
-        year: 2026,
-        month: 3,
-        day: 14,
-    };
+    let date = Date { year: 2026, month: 3, day: 14 };
     let value = Typed {
         token: Token::Dict(1),
         items: vec![

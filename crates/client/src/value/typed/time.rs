@@ -141,11 +141,7 @@ impl Delta {
         let days = unzigzag(read_varint(input)?);
         let seconds = read_below(input, DAY_S)?;
         let microseconds = read_below(input, SECOND_US)?;
-        (days.unsigned_abs() <= DAYS_MAX).then_some(Self {
-            days,
-            seconds,
-            microseconds,
-        })
+        (days.unsigned_abs() <= DAYS_MAX).then_some(Self { days, seconds, microseconds })
     }
 }
 

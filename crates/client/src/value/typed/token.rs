@@ -203,10 +203,7 @@ pub struct Tokens<'b> {
 impl<'b> Tokens<'b> {
     /// The tokens of these bytes, of which no more are read than an unpacked value of `bytes_max` bytes has.
     pub fn new(bytes: &'b [u8], bytes_max: usize) -> Self {
-        Self {
-            input: bytes,
-            values_left: bytes_max / BYTES_PER_VALUE,
-        }
+        Self { input: bytes, values_left: bytes_max / BYTES_PER_VALUE }
     }
 
     /// The next token; `None` when it is cut, malformed or one too many.

@@ -18,10 +18,7 @@ const RESERVED_ITEMS_MAX: usize = 64;
 impl<'b> Typed<'b> {
     /// A value without items.
     pub fn of(token: Token<'b>) -> Self {
-        Self {
-            token,
-            items: Vec::new(),
-        }
+        Self { token, items: Vec::new() }
     }
 
     /// The value of these bytes, as [`Decoded::Typed`](crate::value::Decoded::Typed) has them; `None` when they are

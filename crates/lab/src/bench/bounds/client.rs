@@ -14,9 +14,7 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        Ok(Self {
-            stream: BufReader::new(stream),
-        })
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     pub(super) fn call(&mut self, request: &str) -> std::io::Result<String> {
@@ -40,10 +38,8 @@ impl Client {
 
     pub(super) fn get(&mut self, key: &str) -> std::io::Result<Option<Vec<u8>>> {
         let value_line = self.call(&format!("get {key}"))?;
-        let Some(value_bytes) = value_line
-            .rsplit(' ')
-            .next()
-            .and_then(|bytes_text| bytes_text.parse::<usize>().ok())
+        let Some(value_bytes) =
+            value_line.rsplit(' ').next().and_then(|bytes_text| bytes_text.parse::<usize>().ok())
         else {
             return Ok(None);
         };

@@ -38,12 +38,7 @@ pub struct Finding {
 
 impl Finding {
     fn new(name: &str, bound: f64, measured: f64, note: impl Into<String>) -> Self {
-        Self {
-            name: name.to_owned(),
-            bound,
-            measured,
-            note: note.into(),
-        }
+        Self { name: name.to_owned(), bound, measured, note: note.into() }
     }
 
     /// Whether the value is within the bound.
@@ -65,12 +60,7 @@ fn bytes_to_mib(bytes: u64) -> f64 {
 pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
     let resident_mib = bytes_to_mib(server.read_resident_bytes());
-    Ok(vec![Finding::new(
-        "empty server at -m 1024",
-        8.0,
-        resident_mib,
-        "MiB resident",
-    )])
+    Ok(vec![Finding::new("empty server at -m 1024", 8.0, resident_mib, "MiB resident")])
 }
 
 /// One check.

@@ -100,12 +100,8 @@ fn build_set_number_request() -> Vec<u8> {
 }
 
 fn build_store_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
-    let store_parameters = TextStoreParameters {
-        flags: 0,
-        exptime: 0,
-        value_bytes: value.len(),
-        noreply: false,
-    };
+    let store_parameters =
+        TextStoreParameters { flags: 0, exptime: 0, value_bytes: value.len(), noreply: false };
     let mut request = build_request(|output| text::store(output, mode, KEY, &store_parameters));
     request.extend_from_slice(value);
     request.extend_from_slice(b"\r\n");
@@ -125,10 +121,7 @@ fn send_repeatedly(
         stop: servers.stop.clone(),
         ..LoadPlan::new(server.address)
     };
-    let workload = RepeatedRequest {
-        request: request.to_vec(),
-        requests_left: request_count,
-    };
+    let workload = RepeatedRequest { request: request.to_vec(), requests_left: request_count };
     let (report, _) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     Ok(report.tally)

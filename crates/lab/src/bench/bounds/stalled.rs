@@ -26,25 +26,12 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
         return Ok(Vec::new());
     };
     let values = Values::new(scenario.size(), 1);
-    let reader_servers = ServerPair {
-        layout: servers.layout.reader_layout(),
-        ..servers.clone()
-    };
-    fill(
-        servers,
-        &server,
-        &(scenario.first_id()..scenario.first_id() + scenario.keys),
-        &values,
-    )?;
+    let reader_servers = ServerPair { layout: servers.layout.reader_layout(), ..servers.clone() };
+    fill(servers, &server, &(scenario.first_id()..scenario.first_id() + scenario.keys), &values)?;
     let large_values = Values::new(Size::Fixed(1_000_000), 2);
     fill(servers, &server, &(0..8), &large_values)?;
-    let baseline = measure_load(
-        &reader_servers,
-        &server,
-        &scenario,
-        &values,
-        (scenario.protocol, 1),
-    )?;
+    let baseline =
+        measure_load(&reader_servers, &server, &scenario, &values, (scenario.protocol, 1))?;
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let mut sockets = Vec::new();
     for pair_index in 0..STALLED_PAIRS {
@@ -59,13 +46,8 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let measured_with_stalled = measure_load(
-            &reader_servers,
-            &server,
-            &scenario,
-            &values,
-            (scenario.protocol, 2),
-        );
+        let measured_with_stalled =
+            measure_load(&reader_servers, &server, &scenario, &values, (scenario.protocol, 2));
         stop.store(true, Ordering::Relaxed);
         measured_with_stalled
     })?;
@@ -83,12 +65,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
             resident_mib,
             "MiB resident at -m 64, peak",
         ),
-        Finding::new(
-            workload_name,
-            2.0,
-            measured_with_stalled.p99_us / baseline.p99_us,
-            note,
-        ),
+        Finding::new(workload_name, 2.0, measured_with_stalled.p99_us / baseline.p99_us, note),
     ])
 }
 
@@ -109,10 +86,7 @@ fn open_stalled_upload(address: SocketAddr, upload_index: usize) -> std::io::Res
     let mut partial_request = format!("set upload{upload_index} 0 0 1000000\r\n").into_bytes();
     partial_request.resize(500_000, b'u');
     let mut sent_bytes = 0;
-    while let Some(unsent) = partial_request
-        .get(sent_bytes..)
-        .filter(|unsent| !unsent.is_empty())
-    {
+    while let Some(unsent) = partial_request.get(sent_bytes..).filter(|unsent| !unsent.is_empty()) {
         match socket.write(unsent) {
             Ok(written_bytes) => sent_bytes += written_bytes,
             // The server stops reading or closes the connection when its budget is full.

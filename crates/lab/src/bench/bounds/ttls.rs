@@ -11,14 +11,10 @@ use crate::server_process::ServerProcess;
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
 pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let mut server_command = servers.ours(MEMORY_MIB);
-    server_command
-        .environment
-        .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
+    server_command.environment.push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
     let server = server_command.start().map_err(Error::Start)?;
     let mut rng = Rng::new(11);
-    let mut ttls_s: Vec<u32> = (0..1000)
-        .map(|_| 1 + rng.below(30 * 86_400) as u32)
-        .collect();
+    let mut ttls_s: Vec<u32> = (0..1000).map(|_| 1 + rng.below(30 * 86_400) as u32).collect();
     let values = Values::new(Size::Fixed(230), 1);
     let key_count = 3 * (MEMORY_MIB << 20) / 250;
     let plan = LoadPlan {
@@ -27,13 +23,8 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         stop: servers.stop.clone(),
         ..LoadPlan::new(server.address)
     };
-    let workload = ExpiringSets {
-        next_id: 0,
-        key_count,
-        ttls_s: ttls_s.clone(),
-        values,
-        refused: 0,
-    };
+    let workload =
+        ExpiringSets { next_id: 0, key_count, ttls_s: ttls_s.clone(), values, refused: 0 };
     let (_, workloads) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
@@ -50,12 +41,7 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
             wrong_expiries as f64,
             "of 1,000 keys expired too early or more than a second late",
         ),
-        Finding::new(
-            workload_name,
-            0.0,
-            refused as f64,
-            "sets refused while memory is full",
-        ),
+        Finding::new(workload_name, 0.0, refused as f64, "sets refused while memory is full"),
         Finding::new(
             workload_name,
             compute_budget_mib(MEMORY_MIB),
@@ -78,10 +64,7 @@ impl Workload for ExpiringSets {
         if self.next_id == self.key_count {
             return NextStep::Finished;
         }
-        let ttl_s = self
-            .ttls_s
-            .get(self.next_id as usize % self.ttls_s.len().max(1))
-            .copied();
+        let ttl_s = self.ttls_s.get(self.next_id as usize % self.ttls_s.len().max(1)).copied();
         batch.set(self, self.next_id, ttl_s.unwrap_or(1));
         self.next_id += 1;
         NextStep::Sent
@@ -150,7 +133,5 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
 /// The remaining TTL from `mg <key> t`; `None` for a miss.
 fn read_remaining_ttl_s(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> {
     let reply = client.call(&format!("mg {key} t"))?;
-    Ok(reply
-        .strip_prefix("HD t")
-        .and_then(|digits| digits.parse().ok()))
+    Ok(reply.strip_prefix("HD t").and_then(|digits| digits.parse().ok()))
 }

@@ -29,12 +29,7 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
                 stop: Arc::clone(&stop),
                 ..LoadPlan::new(server.address)
             };
-            load::run(
-                &plan,
-                Fill::over(&(1 << 50..1 << 51), &values, 1),
-                &Meter::None,
-            )
-            .err()
+            load::run(&plan, Fill::over(&(1 << 50..1 << 51), &values, 1), &Meter::None).err()
         });
         let check_result = write_then_read(server.address, CHECKED_KEYS);
         stop.store(true, Ordering::Relaxed);
@@ -43,9 +38,7 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
             .ok()
             .flatten()
             .filter(|error| !matches!(error, load::Error::Stopped));
-        background_error.map_or(check_result, |error| {
-            Err(std::io::Error::other(error.to_string()))
-        })
+        background_error.map_or(check_result, |error| Err(std::io::Error::other(error.to_string())))
     });
     let (lost, refused_checked_keys) = lost_and_refused.map_err(load_error)?;
     refused += refused_checked_keys;

@@ -52,10 +52,7 @@ pub fn format_percentile_table(measured: &LoadMeasurement) -> String {
         cumulative_count += step.count_since_last_iteration();
         let quantile = step.quantile_iterated_to();
         let value_us = step.value_iterated_to() as f64 / 1e3;
-        let _ = write!(
-            text,
-            "{value_us:12.3} {quantile:14.12} {cumulative_count:10}"
-        );
+        let _ = write!(text, "{value_us:12.3} {quantile:14.12} {cumulative_count:10}");
         if quantile < 1.0 {
             let _ = write!(text, " {:14.2}", 1.0 / (1.0 - quantile));
         }
@@ -63,14 +60,8 @@ pub fn format_percentile_table(measured: &LoadMeasurement) -> String {
     }
     let (mean_us, deviation_us) = (histogram.mean() / 1e3, histogram.stdev() / 1e3);
     let (max_us, total_count) = (histogram.max() as f64 / 1e3, histogram.len());
-    let _ = writeln!(
-        text,
-        "#[Mean    = {mean_us:12.3}, StdDeviation   = {deviation_us:12.3}]"
-    );
-    let _ = writeln!(
-        text,
-        "#[Max     = {max_us:12.3}, Total count    = {total_count:12}]"
-    );
+    let _ = writeln!(text, "#[Mean    = {mean_us:12.3}, StdDeviation   = {deviation_us:12.3}]");
+    let _ = writeln!(text, "#[Max     = {max_us:12.3}, Total count    = {total_count:12}]");
     text
 }
 
@@ -122,10 +113,7 @@ mod tests {
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let (mut bytes, mut bits, mut pending_bits) = (Vec::new(), 0_u32, 0);
         for byte in text.bytes().filter(|&byte| byte != b'=') {
-            let digit = digits
-                .iter()
-                .position(|&alphabet_digit| alphabet_digit == byte)
-                .unwrap();
+            let digit = digits.iter().position(|&alphabet_digit| alphabet_digit == byte).unwrap();
             (bits, pending_bits) = (bits << 6 | digit as u32, pending_bits + 6);
             if pending_bits >= 8 {
                 pending_bits -= 8;

@@ -76,10 +76,7 @@ mod tests {
     fn keys_are_numbered_in_order_and_have_their_first_known_size() {
         let trace = read("key,size\n7,\n9,20\n7,30\n9,40\n5,5000\n");
         assert_eq!(trace.requested_key_numbers[..], [0, 1, 0, 1, 2]);
-        assert_eq!(
-            (trace.keys, &trace.value_bytes[..]),
-            (3, &[30, 20, 1000][..])
-        );
+        assert_eq!((trace.keys, &trace.value_bytes[..]), (3, &[30, 20, 1000][..]));
     }
 
     #[test]

@@ -181,12 +181,8 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
         ..settings.new_load_plan(target)
     };
     let first_id = settings.first_id();
-    let workload = DeleteKeys {
-        remaining_ids: first_id..first_id + traffic.keys,
-    };
-    load::run(&plan, vec![workload], &Meter::None)?
-        .0
-        .complete()?;
+    let workload = DeleteKeys { remaining_ids: first_id..first_id + traffic.keys };
+    load::run(&plan, vec![workload], &Meter::None)?.0.complete()?;
     Ok(())
 }
 
@@ -201,10 +197,7 @@ fn run_once(
     let plan = LoadPlan {
         depth: settings.depth,
         pace,
-        window: Window::Timed {
-            warm_up,
-            measured_time: run_for,
-        },
+        window: Window::Timed { warm_up, measured_time: run_for },
         ..settings.new_load_plan(target)
     };
     let new_workload = |thread_index: usize| {
@@ -240,10 +233,7 @@ pub fn run(
     let error = report.error.take();
     match error {
         Some(error) if report.tally.requests == 0 => Err(error),
-        error => Ok((
-            LoadMeasurement::of(&[report], settings, &target.meter),
-            error,
-        )),
+        error => Ok((LoadMeasurement::of(&[report], settings, &target.meter), error)),
     }
 }
 
@@ -275,26 +265,14 @@ pub fn compare(
         progress(f64::from(round) / f64::from(rounds));
         let target_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for target_index in target_order {
-            let warm_up = if round == 0 {
-                settings.warm_up
-            } else {
-                run_for / 10
-            };
+            let warm_up = if round == 0 { settings.warm_up } else { run_for / 10 };
             let pace_and_times = (settings.pace, run_for, warm_up);
-            let report = run_once(
-                settings,
-                targets[target_index],
-                traffic,
-                pace_and_times,
-                (round, rounds),
-            );
+            let report =
+                run_once(settings, targets[target_index], traffic, pace_and_times, (round, rounds));
             match report.and_then(Report::complete) {
                 Ok(report) => reports[target_index].push(report),
                 Err(error) => {
-                    early_end = Some(EarlyEnd {
-                        target_index,
-                        error,
-                    });
+                    early_end = Some(EarlyEnd { target_index, error });
                     break 'rounds;
                 }
             }

@@ -201,16 +201,10 @@ impl LoadMeasurement {
         } else {
             Bottleneck::None
         };
-        let latencies_in_order: Vec<f64> = tally
-            .samples
-            .elements()
-            .iter()
-            .map(|sample| sample.latency_ns as f64 / 1e3)
-            .collect();
+        let latencies_in_order: Vec<f64> =
+            tally.samples.elements().iter().map(|sample| sample.latency_ns as f64 / 1e3).collect();
         let steadiness = Steadiness::of(&latencies_in_order, tally.samples.stride());
-        let started_at = reports
-            .first()
-            .map_or(SystemTime::UNIX_EPOCH, |report| report.started_at);
+        let started_at = reports.first().map_or(SystemTime::UNIX_EPOCH, |report| report.started_at);
         let by_second = latencies_by_second.seconds();
         let series = by_second.iter().map(Second::of).collect();
         let percentiles = Percentiles::new(latencies_in_order);

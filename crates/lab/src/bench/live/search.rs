@@ -40,18 +40,10 @@ impl FromStr for Objective {
             .find_map(|(unit, us_per_unit)| Some((limit_text.strip_suffix(unit)?, us_per_unit)))
             .ok_or_else(invalid_objective)?;
         let percent: f64 = percent_text.parse().map_err(|_| invalid_objective())?;
-        let latency_us = number_text
-            .parse::<f64>()
-            .map_err(|_| invalid_objective())?
-            * us_per_unit;
+        let latency_us = number_text.parse::<f64>().map_err(|_| invalid_objective())? * us_per_unit;
         let is_valid =
             percent > 0.0 && percent < 100.0 && latency_us > 0.0 && latency_us.is_finite();
-        is_valid
-            .then_some(Self {
-                percent,
-                latency_us,
-            })
-            .ok_or_else(invalid_objective)
+        is_valid.then_some(Self { percent, latency_us }).ok_or_else(invalid_objective)
     }
 }
 
@@ -101,11 +93,7 @@ pub fn search(
     )?
     .complete()?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
-    let mut search_result = SearchResult {
-        tried_rates: Vec::new(),
-        best: None,
-        error: None,
-    };
+    let mut search_result = SearchResult { tried_rates: Vec::new(), best: None, error: None };
     for step in 1..=BISECTION_STEPS {
         progress(f64::from(step) / f64::from(step_count));
         if settings.is_stopped() {
@@ -113,13 +101,7 @@ pub fn search(
         }
         let rate = f64::midpoint(low_rate, high_rate).max(1.0);
         let pace_and_times = (Pace::Open(rate), step_duration, warm_up);
-        let report = run_once(
-            settings,
-            target,
-            traffic,
-            pace_and_times,
-            (step, step_count),
-        );
+        let report = run_once(settings, target, traffic, pace_and_times, (step, step_count));
         let report = match report.and_then(Report::complete) {
             Ok(report) => report,
             Err(error) => {
@@ -130,22 +112,12 @@ pub fn search(
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
         let meets_objective = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
-        search_result.tried_rates.push(TriedRate {
-            rate,
-            latency_us,
-            meets_objective,
-        });
+        search_result.tried_rates.push(TriedRate { rate, latency_us, meets_objective });
         if meets_objective {
             low_rate = rate;
-            let open_settings = Settings {
-                pace: Pace::Open(rate),
-                ..settings.clone()
-            };
-            search_result.best = Some(LoadMeasurement::of(
-                &[report],
-                &open_settings,
-                &target.meter,
-            ));
+            let open_settings = Settings { pace: Pace::Open(rate), ..settings.clone() };
+            search_result.best =
+                Some(LoadMeasurement::of(&[report], &open_settings, &target.meter));
         } else {
             high_rate = rate;
         }
@@ -160,19 +132,10 @@ mod tests {
     #[test]
     fn reads_objectives() {
         let objective = "p99.9 < 1ms".parse::<Objective>().unwrap();
-        assert_eq!(
-            objective,
-            Objective {
-                percent: 99.9,
-                latency_us: 1000.0
-            }
-        );
+        assert_eq!(objective, Objective { percent: 99.9, latency_us: 1000.0 });
         assert!("p50<200us".parse::<Objective>().is_ok());
         for invalid_objective in ["", "99<1ms", "p100<1ms", "p99<1", "p99>1ms", "p99<0ms"] {
-            assert!(
-                invalid_objective.parse::<Objective>().is_err(),
-                "{invalid_objective}"
-            );
+            assert!(invalid_objective.parse::<Objective>().is_err(), "{invalid_objective}");
         }
     }
 }

@@ -94,11 +94,7 @@ impl TrafficRequests {
 
 impl Workload for TrafficRequests {
     fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        if let Some(id) = self
-            .missed_ids
-            .get_mut(connection)
-            .and_then(VecDeque::pop_front)
-        {
+        if let Some(id) = self.missed_ids.get_mut(connection).and_then(VecDeque::pop_front) {
             batch.set(self, id, self.traffic.ttl_s);
             return NextStep::Sent;
         }
@@ -176,13 +172,7 @@ mod tests {
             popularity: Popularity::Trace((0..40).collect()),
             keys: 40,
             values: Values::new(Size::Fixed(1), 1),
-            mix: Mix {
-                get: 1.0,
-                multi_get: 0.0,
-                keys_per_get: 1,
-                set: 0.0,
-                delete: 0.0,
-            },
+            mix: Mix { get: 1.0, multi_get: 0.0, keys_per_get: 1, set: 0.0, delete: 0.0 },
             ttl_s: 0,
             fills_misses: false,
         };

@@ -68,10 +68,7 @@ impl Lru {
         was_resident
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "links hold key ids or the sentinel"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "links hold key ids or the sentinel")]
     fn unlink(&mut self, key_id: usize) {
         let (newer, older) = (self.newer[key_id] as usize, self.older[key_id] as usize);
         self.older[newer] = older as u32;

@@ -177,10 +177,7 @@ fn replay(
         });
     }
     let resident_bytes = server.read_resident_bytes();
-    let misses = workloads
-        .iter()
-        .map(|workload| workload.misses)
-        .sum::<u64>();
+    let misses = workloads.iter().map(|workload| workload.misses).sum::<u64>();
     let refused = workloads.iter().map(|workload| workload.refused).sum();
     let requests_per_s = trace.requests_of_all_copies() as f64 / report.seconds;
     // The same workload then reads every key once, without storing, to find the remaining items.
@@ -244,10 +241,7 @@ impl Replay {
 
     fn into_final_read(self) -> Self {
         let connections = self.cursors.len() as u32;
-        Self {
-            is_final_read: true,
-            ..Self::new(self.trace, connections)
-        }
+        Self { is_final_read: true, ..Self::new(self.trace, connections) }
     }
 }
 
@@ -321,10 +315,8 @@ impl Workload for Replay {
             }
             KeyResult::Miss => {
                 self.misses += 1;
-                if let Some(cursor) = self
-                    .cursors
-                    .get_mut(connection)
-                    .filter(|_| !self.is_final_read)
+                if let Some(cursor) =
+                    self.cursors.get_mut(connection).filter(|_| !self.is_final_read)
                 {
                     cursor.missed_key_ids.push(id);
                 }
@@ -359,10 +351,7 @@ mod tests {
     #[test]
     fn a_multi_get_has_no_duplicates_and_all_copies_of_a_request() {
         let trace = test_trace(&[0, 1, 0, 2], 2);
-        let mut cursor = Cursor {
-            copy_numbers: vec![0, 1],
-            ..Cursor::default()
-        };
+        let mut cursor = Cursor { copy_numbers: vec![0, 1], ..Cursor::default() };
         cursor.advance(&trace, false);
         assert_eq!(cursor.requested_key_ids, [0, 3, 1, 4]);
         cursor.advance(&trace, false);

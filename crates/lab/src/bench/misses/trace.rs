@@ -38,27 +38,17 @@ impl Trace {
     ) -> Result<Self, Error> {
         let file_error = |message: String| Error::File(path.to_owned(), message);
         let file = File::open(path).map_err(|error| file_error(error.to_string()))?;
-        let file_name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut stream = trace::open(&file_name, file, Columns::ALL)
             .map_err(|error| file_error(error.to_string()))?;
         let (mut rows, mut sized_key_indices) = (Rows::default(), HashMap::new());
         let (mut requested_sized_keys, mut sizes) = (Vec::new(), Vec::new());
         let request_limit = requests_max.unwrap_or(usize::MAX);
         while requested_sized_keys.len() < request_limit
-            && stream
-                .read(&mut rows)
-                .map_err(|error| file_error(error.to_string()))?
-                > 0
+            && stream.read(&mut rows).map_err(|error| file_error(error.to_string()))? > 0
         {
-            for (row_index, &key) in rows
-                .key
-                .iter()
-                .enumerate()
-                .take(request_limit - requested_sized_keys.len())
+            for (row_index, &key) in
+                rows.key.iter().enumerate().take(request_limit - requested_sized_keys.len())
             {
                 let size = fixed_value_bytes.or(rows.size.get(row_index).copied().flatten());
                 let next_index = sizes.len() as u32;
@@ -69,11 +59,7 @@ impl Trace {
                 requested_sized_keys.push(sized_key_index);
             }
         }
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self::new(name, requested_sized_keys, &sizes))
     }
 
@@ -109,21 +95,15 @@ impl Trace {
     }
 
     pub(super) fn bytes_of(&self, key_id: u64) -> usize {
-        self.value_bytes
-            .get(key_id as usize)
-            .map_or(0, |&bytes| bytes as usize)
+        self.value_bytes.get(key_id as usize).map_or(0, |&bytes| bytes as usize)
     }
 
     /// All copies, request by request, as a trace for a forecast: each key id is a key.
     pub(super) fn to_prepared_trace(&self) -> PreparedTrace {
-        let key_ids = self
-            .requested_sized_keys
-            .iter()
-            .flat_map(|&sized_key_index| {
-                (0..self.copies).map(move |copy_number| {
-                    self.key_id(copy_number, sized_key_index as usize) as u32
-                })
-            });
+        let key_ids = self.requested_sized_keys.iter().flat_map(|&sized_key_index| {
+            (0..self.copies)
+                .map(move |copy_number| self.key_id(copy_number, sized_key_index as usize) as u32)
+        });
         PreparedTrace::new(InternedTrace {
             ids: key_ids.collect(),
             keys: (0..self.value_bytes.len() as u64).collect(),
@@ -144,10 +124,7 @@ impl Trace {
 
     /// Key and value bytes of all distinct items of all copies.
     pub fn footprint_bytes(&self) -> u64 {
-        self.value_bytes
-            .iter()
-            .map(|&bytes| u64::from(bytes) + KEY_BYTES as u64)
-            .sum()
+        self.value_bytes.iter().map(|&bytes| u64::from(bytes) + KEY_BYTES as u64).sum()
     }
 }
 
@@ -158,10 +135,7 @@ pub fn list_trace_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "parquet")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
         .collect();
     paths.sort_unstable();
     Ok(paths)

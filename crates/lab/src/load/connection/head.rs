@@ -28,10 +28,7 @@ pub(super) enum ReplyKind<'a> {
     /// It did not.
     NotDone,
     /// A value of this many bytes follows; only text has the key.
-    Value {
-        key: Option<&'a [u8]>,
-        value_bytes: usize,
-    },
+    Value { key: Option<&'a [u8]>, value_bytes: usize },
     /// There is no value, and nothing else follows.
     Miss,
     /// No further value.
@@ -73,10 +70,7 @@ impl<'a> ReplyHead<'a> {
         let value_bytes = parsed.value_bytes as usize;
         let loud_opcode = opcode::without_quiet(parsed.request.opcode);
         let mut head = Self {
-            kind: ReplyKind::Value {
-                key: None,
-                value_bytes,
-            },
+            kind: ReplyKind::Value { key: None, value_bytes },
             request_id: Some(parsed.request),
             line_or_error: b"",
         };
@@ -90,11 +84,7 @@ impl<'a> ReplyHead<'a> {
         let Some(error_text) = input.get(head_bytes..response_bytes) else {
             return Ok(None);
         };
-        head.line_or_error = if error_text.is_empty() {
-            parsed.status.text()
-        } else {
-            error_text
-        };
+        head.line_or_error = if error_text.is_empty() { parsed.status.text() } else { error_text };
         head.kind = match (loud_opcode, parsed.status) {
             (opcode::GET, BinaryStatus::NotFound) => ReplyKind::Miss,
             (opcode::NOOP, BinaryStatus::Success) => ReplyKind::End,
@@ -106,8 +96,7 @@ impl<'a> ReplyHead<'a> {
 
     /// Whether it is a reply to the request with this opaque; text and meta requests have none.
     pub(super) fn has_opaque(&self, opaque: u32) -> bool {
-        self.request_id
-            .is_none_or(|request_id| request_id.opaque == opaque)
+        self.request_id.is_none_or(|request_id| request_id.opaque == opaque)
     }
 
     /// The start of the line, or of the text of an error.
@@ -129,12 +118,9 @@ impl<'a> ReplyHead<'a> {
 
 fn parse_text_line(line: &[u8]) -> Option<ReplyKind<'_>> {
     Some(match text::parse(line).ok()? {
-        text::Line::Value {
-            key, value_bytes, ..
-        } => ReplyKind::Value {
-            key: Some(key),
-            value_bytes: usize::try_from(value_bytes).ok()?,
-        },
+        text::Line::Value { key, value_bytes, .. } => {
+            ReplyKind::Value { key: Some(key), value_bytes: usize::try_from(value_bytes).ok()? }
+        }
         text::Line::End => ReplyKind::End,
         text::Line::Status(WriteStatus::Done) | text::Line::Number(_) => ReplyKind::Done,
         text::Line::Status(_) | text::Line::Error(_) => ReplyKind::NotDone,
@@ -144,13 +130,10 @@ fn parse_text_line(line: &[u8]) -> Option<ReplyKind<'_>> {
 
 fn parse_meta_line(line: &[u8]) -> Option<ReplyKind<'_>> {
     Some(match meta::parse(line).ok()? {
-        meta::Line::Reply {
-            code, value_bytes, ..
-        } => match code {
-            meta::MetaCode::Value => ReplyKind::Value {
-                key: None,
-                value_bytes: usize::try_from(value_bytes).ok()?,
-            },
+        meta::Line::Reply { code, value_bytes, .. } => match code {
+            meta::MetaCode::Value => {
+                ReplyKind::Value { key: None, value_bytes: usize::try_from(value_bytes).ok()? }
+            }
             meta::MetaCode::Miss => ReplyKind::Miss,
             meta::MetaCode::Done => ReplyKind::Done,
             _ => ReplyKind::NotDone,

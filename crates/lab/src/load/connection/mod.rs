@@ -116,15 +116,8 @@ impl Connection {
     ) -> Result<(), Error> {
         let value = self.large_value_id.map(|id| workload.value(id));
         let terminator = value.map_or(&b""[..], |_| value_terminator(self.protocol));
-        let output_parts = [
-            self.output.as_slice(),
-            value.unwrap_or_default(),
-            terminator,
-        ];
-        let total_bytes: usize = output_parts
-            .iter()
-            .map(|output_part| output_part.len())
-            .sum();
+        let output_parts = [self.output.as_slice(), value.unwrap_or_default(), terminator];
+        let total_bytes: usize = output_parts.iter().map(|output_part| output_part.len()).sum();
         while self.written_bytes < total_bytes {
             let slices = unwritten_slices(output_parts, self.written_bytes);
             let result = match slices {

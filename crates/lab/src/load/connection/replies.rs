@@ -38,11 +38,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     const fn is_in_window(&self, intended_ns: u64) -> bool {
-        let counted_at_ns = if self.counts_by_intended_time {
-            intended_ns
-        } else {
-            self.now_ns
-        };
+        let counted_at_ns = if self.counts_by_intended_time { intended_ns } else { self.now_ns };
         counted_at_ns >= self.window_start_ns && counted_at_ns < self.window_end_ns
     }
 }
@@ -120,10 +116,8 @@ impl Replies {
     ) -> Result<&'d [u8], Error> {
         let mut whole_head = std::mem::take(&mut self.partial_head);
         let partial_bytes = whole_head.len();
-        whole_head.extend_from_slice(
-            data.get(..data.len().min(HEAD_BYTES_MAX))
-                .unwrap_or_default(),
-        );
+        whole_head
+            .extend_from_slice(data.get(..data.len().min(HEAD_BYTES_MAX)).unwrap_or_default());
         let Some((head, head_bytes)) = ReplyHead::parse(self.protocol, &whole_head)? else {
             self.partial_head = whole_head;
             return Ok(&[]);
@@ -142,13 +136,7 @@ impl Replies {
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<&'d [u8], Error> {
-        let ParserState::Value {
-            id,
-            value_bytes,
-            received_bytes,
-            is_correct,
-        } = self.state
-        else {
+        let ParserState::Value { id, value_bytes, received_bytes, is_correct } = self.state else {
             return Ok(data);
         };
         let terminator = value_terminator(self.protocol);
@@ -156,11 +144,7 @@ impl Replies {
         let (consumed_data, rest) =
             data.split_at(data.len().min(bytes_with_terminator - received_bytes));
         let value_part = consumed_data
-            .get(
-                ..consumed_data
-                    .len()
-                    .min(value_bytes.saturating_sub(received_bytes)),
-            )
+            .get(..consumed_data.len().min(value_bytes.saturating_sub(received_bytes)))
             .unwrap_or_default();
         let terminator_part = consumed_data.get(value_part.len()..).unwrap_or_default();
         if terminator
@@ -171,34 +155,19 @@ impl Replies {
         }
         // The part is empty if only the terminator is outstanding.
         let is_match = value_part.is_empty()
-            || self
-                .check
-                .matches(workload.value(id), received_bytes, value_part);
+            || self.check.matches(workload.value(id), received_bytes, value_part);
         if !(is_correct && is_match) && tally.first_difference.is_none() {
-            tally.first_difference = Some(describe_difference(
-                workload,
-                id,
-                (value_bytes, received_bytes),
-                value_part,
-            ));
+            tally.first_difference =
+                Some(describe_difference(workload, id, (value_bytes, received_bytes), value_part));
         }
         let is_correct = is_correct && is_match;
         let received_bytes = received_bytes + consumed_data.len();
         if received_bytes < bytes_with_terminator {
-            self.state = ParserState::Value {
-                id,
-                value_bytes,
-                received_bytes,
-                is_correct,
-            };
+            self.state = ParserState::Value { id, value_bytes, received_bytes, is_correct };
             return Ok(rest);
         }
         self.state = ParserState::Head;
-        let result = if is_correct {
-            KeyResult::Hit
-        } else {
-            KeyResult::Wrong
-        };
+        let result = if is_correct { KeyResult::Hit } else { KeyResult::Wrong };
         self.report_result(id, result, workload, tally);
         let has_one_reply = |request: &Request| request.kind == RequestKind::Get;
         if self.requests.front().is_some_and(has_one_reply) {
@@ -262,10 +231,8 @@ impl Replies {
         workload: &mut W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        while let Some(request) = self
-            .requests
-            .front_mut()
-            .filter(|request| request.pending_keys > 0)
+        while let Some(request) =
+            self.requests.front_mut().filter(|request| request.pending_keys > 0)
         {
             request.pending_keys -= 1;
             let id = self.key_ids.pop_front().unwrap_or_default();
@@ -309,10 +276,8 @@ impl Replies {
             }
         }
         if clock.is_in_window(request.intended_ns) {
-            tally.record_reply(
-                (request.intended_ns, request.sent_ns, clock.now_ns),
-                clock.delay_ns,
-            );
+            tally
+                .record_reply((request.intended_ns, request.sent_ns, clock.now_ns), clock.delay_ns);
         }
     }
 }
@@ -345,15 +310,9 @@ fn describe_difference<W: Workload>(
 ) -> String {
     let (mut key_text, expected) = (Vec::new(), workload.value(id));
     workload.write_key(id, &mut key_text);
-    let expected_rest = expected
-        .get(received_bytes.min(expected.len())..)
-        .unwrap_or_default();
-    let difference_offset = received_bytes
-        + expected_rest
-            .iter()
-            .zip(value_part)
-            .take_while(|(a, b)| a == b)
-            .count();
+    let expected_rest = expected.get(received_bytes.min(expected.len())..).unwrap_or_default();
+    let difference_offset =
+        received_bytes + expected_rest.iter().zip(value_part).take_while(|(a, b)| a == b).count();
     let (key, stored_bytes) = (excerpt(&key_text), expected.len());
     format!(
         "{key:?}: received {value_bytes} bytes, stored {stored_bytes}; they differ from byte {difference_offset}"

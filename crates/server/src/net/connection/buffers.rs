@@ -45,18 +45,11 @@ const OUTPUT_BYTES_KEPT_MAX: usize = 512 << 10;
 impl Buffers {
     /// Returns the rendering buffer.
     pub(super) fn return_output_buffer(&mut self, output: Vec<u8>) {
-        self.output = if output.capacity() > OUTPUT_BYTES_KEPT_MAX {
-            Vec::new()
-        } else {
-            output
-        };
+        self.output = if output.capacity() > OUTPUT_BYTES_KEPT_MAX { Vec::new() } else { output };
     }
 
     pub(crate) fn new() -> Buffers {
-        Buffers {
-            input: vec![0; INPUT_BYTES],
-            output: Vec::new(),
-        }
+        Buffers { input: vec![0; INPUT_BYTES], output: Vec::new() }
     }
 }
 
@@ -70,9 +63,6 @@ pub(super) struct ReceivedInput {
 impl ReceivedInput {
     /// This many bytes, and the socket had no more.
     pub(super) fn not_full(filled_bytes: usize) -> ReceivedInput {
-        ReceivedInput {
-            filled_bytes,
-            is_full: false,
-        }
+        ReceivedInput { filled_bytes, is_full: false }
     }
 }

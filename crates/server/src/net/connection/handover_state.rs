@@ -99,10 +99,8 @@ impl Connection {
     /// Its bytes are subtracted from `bytes_left`, and must not exceed them.
     pub(crate) fn hand_over(&self, writer: &mut FieldWriter, bytes_left: &mut usize) -> bool {
         let input = self.pending_input.bytes().unwrap_or_default();
-        let output_bytes = self
-            .pending_output
-            .as_ref()
-            .map_or(0, |pending_output| pending_output.unsent_bytes());
+        let output_bytes =
+            self.pending_output.as_ref().map_or(0, |pending_output| pending_output.unsent_bytes());
         let handed_over_bytes = input.len() + output_bytes;
         let is_plain = !self.stream.is_tls() && matches!(self.mode, Mode::Serve);
         if !is_plain || !self.session.can_be_handed_over() || handed_over_bytes > *bytes_left {

@@ -163,9 +163,7 @@ impl Connection {
 
     /// The number of the upload whose value is incomplete.
     pub(crate) fn upload_id(&mut self) -> Option<u64> {
-        self.session
-            .upload_mut()
-            .map(|reservation| reservation.id())
+        self.session.upload_mut().map(|reservation| reservation.id())
     }
 
     /// Whether output is pending for the socket.
@@ -209,10 +207,7 @@ impl Connection {
     /// Bytes that it holds in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.pending_input.charged_bytes()
-            + self
-                .pending_output
-                .as_ref()
-                .map_or(0, |pending_output| pending_output.memory_bytes())
+            + self.pending_output.as_ref().map_or(0, |pending_output| pending_output.memory_bytes())
             + self.stream.held_bytes()
     }
 
@@ -304,9 +299,7 @@ impl Connection {
             return NextStep::Wait;
         }
         let mut quota_left = context.quota_bytes.min(YIELD_AFTER_BYTES);
-        self.info
-            .last_command_s
-            .store(context.now.0, Ordering::Relaxed);
+        self.info.last_command_s.store(context.now.0, Ordering::Relaxed);
         let is_uploading = self.pending_input.is_empty() && self.session.upload_mut().is_some();
         let is_memory_short = context.pressure == Pressure::High && self.pending_input.is_empty();
         let mut taken_input = PendingInput::default();
@@ -330,10 +323,7 @@ impl Connection {
                 Ok(ReceivedInput::not_full(taken_input.len()))
             }
         };
-        let ReceivedInput {
-            mut filled_bytes,
-            mut is_full,
-        } = match received {
+        let ReceivedInput { mut filled_bytes, mut is_full } = match received {
             Ok(received) => received,
             Err(next_step) => return next_step,
         };
@@ -396,11 +386,7 @@ impl Connection {
             && matches!(self.mode, Mode::Serve)
             && self.read_interest == Interest::Input
             && !self.has_pending_output();
-        if is_ready {
-            NextStep::Requeue
-        } else {
-            next_step
-        }
+        if is_ready { NextStep::Requeue } else { next_step }
     }
 
     /// Reserves memory for the rest of an incomplete command; while memory is short it waits for that.
@@ -411,21 +397,14 @@ impl Connection {
         context: &Context<'_>,
     ) -> NextStep {
         let reads_value = self.session.awaits_value() || !self.pending_input.is_empty();
-        self.info.set_state(if reads_value {
-            STATE_READING_VALUE
-        } else {
-            STATE_READING
-        });
+        self.info.set_state(if reads_value { STATE_READING_VALUE } else { STATE_READING });
         if next_step != NextStep::Wait || self.has_pending_output() || self.pending_input.is_empty()
         {
             return next_step;
         }
         let missing_bytes = command_bytes.saturating_sub(self.pending_input.charged_bytes());
         let is_granted = context.pressure != Pressure::High
-            || context
-                .shared
-                .peer_memory
-                .try_grant(missing_bytes, context.is_first_waiter);
+            || context.shared.peer_memory.try_grant(missing_bytes, context.is_first_waiter);
         if missing_bytes == 0 || is_granted {
             self.pending_input.grow(command_bytes);
             return next_step;
@@ -445,10 +424,7 @@ impl Connection {
         }
         let mut receive_bytes_max = RECV_BYTES;
         loop {
-            let target = buffers
-                .input
-                .get_mut(..receive_bytes_max)
-                .unwrap_or_default();
+            let target = buffers.input.get_mut(..receive_bytes_max).unwrap_or_default();
             let filled_bytes = match peek(self.stream.socket(), target, context.counters) {
                 Ok(Some(filled_bytes)) => filled_bytes,
                 Ok(None) => return NextStep::Wait,
@@ -456,10 +432,7 @@ impl Connection {
             };
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled_bytes).unwrap_or_default();
-            let Progress {
-                used_bytes,
-                run_end,
-            } = self.session.run(input, context, &mut out);
+            let Progress { used_bytes, run_end } = self.session.run(input, context, &mut out);
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
             let is_consumed = self.consume(used_bytes, context, buffers);
@@ -491,9 +464,8 @@ impl Connection {
     ) -> NextStep {
         let waits_for_memory = matches!(run_end, RunEnd::WaitForMemory(_));
         // The socket has to be checked before each slice, so only one slice is made.
-        let next_step = self
-            .next_step_after(run_end, send_outcome, 0, context)
-            .unwrap_or(NextStep::Requeue);
+        let next_step =
+            self.next_step_after(run_end, send_outcome, 0, context).unwrap_or(NextStep::Requeue);
         if waits_for_memory {
             self.read_interest = Interest::Nothing;
         }
@@ -509,10 +481,8 @@ impl Connection {
             self.read_interest = Interest::NewInput;
             return NextStep::Wait;
         };
-        if let Some(charge) = context
-            .shared
-            .peer_memory
-            .try_charge(command_bytes, context.is_first_waiter)
+        if let Some(charge) =
+            context.shared.peer_memory.try_charge(command_bytes, context.is_first_waiter)
         {
             self.pending_input = PendingInput::with_capacity(command_bytes, charge);
             return NextStep::Wait;

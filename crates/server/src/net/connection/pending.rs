@@ -43,9 +43,7 @@ impl PendingInput {
         if let Some(buffered) = &mut self.0
             && command_bytes > buffered.bytes.len()
         {
-            buffered
-                .bytes
-                .reserve_exact(command_bytes.saturating_sub(buffered.bytes.len()));
+            buffered.bytes.reserve_exact(command_bytes.saturating_sub(buffered.bytes.len()));
             buffered.command_bytes = command_bytes;
             if buffered.charge.bytes() < command_bytes {
                 buffered.charge.set(command_bytes);
@@ -55,9 +53,7 @@ impl PendingInput {
 
     /// Whether it is the beginning of a command of known length whose memory is reserved.
     pub(super) fn is_incomplete(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|buffered| buffered.bytes.len() < buffered.command_bytes)
+        self.0.as_ref().is_some_and(|buffered| buffered.bytes.len() < buffered.command_bytes)
     }
 
     /// The spare capacity, into which the missing bytes are received.
@@ -79,9 +75,7 @@ impl PendingInput {
     }
 
     pub(super) fn charged_bytes(&self) -> usize {
-        self.0
-            .as_ref()
-            .map_or(0, |buffered| buffered.charge.bytes())
+        self.0.as_ref().map_or(0, |buffered| buffered.charge.bytes())
     }
 }
 
@@ -92,11 +86,7 @@ mod tests {
     use super::*;
 
     fn memory() -> Arc<PeerMemory> {
-        let config = Config {
-            memory_bytes: 64 << 20,
-            workers: 1,
-            ..Config::default()
-        };
+        let config = Config { memory_bytes: 64 << 20, workers: 1, ..Config::default() };
         PeerMemory::new(Store::new(config).unwrap(), Vec::new())
     }
 

@@ -15,16 +15,9 @@ impl Connection {
     pub(super) fn start_watch(&mut self, filter: WatchFilter, context: &Context<'_>) -> NextStep {
         let serial = self.info.id.serial;
         self.info.set_state(STATE_WATCHING);
-        let is_added = context
-            .shared
-            .watchers
-            .add(serial, filter, context.waker.clone());
+        let is_added = context.shared.watchers.add(serial, filter, context.waker.clone());
         context.shared.update_is_observed();
-        let reply: &[u8] = if is_added {
-            replies::OK
-        } else {
-            replies::TOO_MANY_WATCHERS
-        };
+        let reply: &[u8] = if is_added { replies::OK } else { replies::TOO_MANY_WATCHERS };
         self.mode = if is_added { Mode::Watch } else { Mode::Serve };
         self.send_bytes(reply.to_vec(), context)
     }
@@ -36,11 +29,7 @@ impl Connection {
         _buffers: &mut Buffers,
     ) -> NextStep {
         let lines = context.shared.watchers.take_lines(self.info.id.serial);
-        if lines.is_empty() {
-            NextStep::Wait
-        } else {
-            self.send_bytes(lines, context)
-        }
+        if lines.is_empty() { NextStep::Wait } else { self.send_bytes(lines, context) }
     }
 
     pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
@@ -62,11 +51,7 @@ impl Connection {
         };
         if context.pressure == Pressure::High {
             let needed_bytes = dump.needed_bytes(context);
-            if !context
-                .shared
-                .peer_memory
-                .try_grant(needed_bytes, context.is_first_waiter)
-            {
+            if !context.shared.peer_memory.try_grant(needed_bytes, context.is_first_waiter) {
                 self.read_interest = Interest::Nothing;
                 return NextStep::WaitForMemory(needed_bytes);
             }

@@ -36,10 +36,7 @@ pub(crate) enum SendOutcome {
 /// writable once a third of its send buffer is free.
 pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
     let mut poll_fds = [PollFd::new(socket, PollFlags::OUT)];
-    let zero_timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let zero_timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
     // The next operation on the socket reports the error.
     !matches!(poll(&mut poll_fds, Some(&zero_timeout)), Ok(0))
 }
@@ -54,10 +51,7 @@ pub(crate) fn send_output(
     let mut quota_end = context.quota_bytes;
     while sent_bytes < out.len() {
         let send_result = if out.is_all_rendered() {
-            stream.send(
-                out.bytes.get(sent_bytes..).unwrap_or_default(),
-                context.counters,
-            )
+            stream.send(out.bytes.get(sent_bytes..).unwrap_or_default(), context.counters)
         } else {
             let send_vector = out.gather(sent_bytes, quota_end - sent_bytes);
             stream.send_pieces(&send_vector, quota_end < out.len(), context.counters)
@@ -68,9 +62,7 @@ pub(crate) fn send_output(
                 let pending_output =
                     PendingOutput::new(out, sent_bytes, WaitReason::Socket, context);
                 return (
-                    pending_output
-                        .as_ref()
-                        .map_or(SendOutcome::Failed, |_| SendOutcome::Partial),
+                    pending_output.as_ref().map_or(SendOutcome::Failed, |_| SendOutcome::Partial),
                     pending_output,
                 );
             }

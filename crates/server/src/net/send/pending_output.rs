@@ -95,9 +95,7 @@ impl PendingOutput {
                             pending_output.first_part_sent_bytes = skipped_bytes;
                         }
                         pending_output.held_bytes += length;
-                        pending_output
-                            .parts
-                            .push_back(PendingPart::HeldValue(held_value));
+                        pending_output.parts.push_back(PendingPart::HeldValue(held_value));
                     } else if wait_reason == WaitReason::Quota {
                         return None;
                     } else {
@@ -168,9 +166,7 @@ impl PendingOutput {
         for part in &mut self.parts {
             if let PendingPart::HeldValue(held_value) = part {
                 let mut copy = Vec::with_capacity(held_value.pieces().map(<[u8]>::len).sum());
-                held_value
-                    .pieces()
-                    .for_each(|piece| copy.extend_from_slice(piece));
+                held_value.pieces().for_each(|piece| copy.extend_from_slice(piece));
                 *part = PendingPart::Copied(copy);
             }
         }

@@ -138,11 +138,7 @@ impl Stream {
         };
         counters.send_calls.bump();
         let mut no_ancillary_data = SendAncillaryBuffer::default();
-        let more_flag = if has_more {
-            SendFlags::MORE
-        } else {
-            SendFlags::empty()
-        };
+        let more_flag = if has_more { SendFlags::MORE } else { SendFlags::empty() };
         let flags = SendFlags::NOSIGNAL | more_flag;
         let sent_bytes =
             rustix::net::sendmsg(socket, &send_vector.slices, &mut no_ancillary_data, flags)?;

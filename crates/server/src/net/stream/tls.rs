@@ -242,11 +242,8 @@ impl TlsStream {
         };
         self.decrypted_bytes = state.plaintext_bytes_to_read();
         self.has_grown |= self.incomplete_bytes + read_bytes > 2 * READ_BYTES_MAX;
-        self.incomplete_bytes = if self.decrypted_bytes > 0 {
-            0
-        } else {
-            self.incomplete_bytes + read_bytes
-        };
+        self.incomplete_bytes =
+            if self.decrypted_bytes > 0 { 0 } else { self.incomplete_bytes + read_bytes };
         if state.tls_bytes_to_write() > 0 {
             // A reply of the protocol itself; what does not fit now is sent before the next output.
             let _ = self.write_records();
@@ -271,11 +268,7 @@ impl TlsStream {
 
     /// Charges what is kept; nothing on the usual path.
     fn update_charge(&mut self) {
-        let unsent_bytes = if self.session.wants_write() {
-            UNSENT_CHARGE_BYTES
-        } else {
-            0
-        };
+        let unsent_bytes = if self.session.wants_write() { UNSENT_CHARGE_BYTES } else { 0 };
         let held_bytes = self.decrypted_bytes + self.incomplete_bytes + unsent_bytes;
         if held_bytes != self.charge.bytes() {
             self.charge.set(held_bytes);

@@ -115,10 +115,7 @@ impl Deferred {
 
     /// Bytes that a connection may send before others are served.
     pub(super) fn quota_bytes(&self) -> usize {
-        if self
-            .iteration_began_at
-            .duration_since(self.last_small_request_at)
-            < SMALL_REQUEST_WINDOW
+        if self.iteration_began_at.duration_since(self.last_small_request_at) < SMALL_REQUEST_WINDOW
         {
             QUOTA_BYTES
         } else {
@@ -273,9 +270,7 @@ impl Worker {
                 parked_uploads.last_queue_number += 1;
                 parked_uploads.last_queue_number
             });
-            parked_uploads
-                .waiting_uploads
-                .insert(queue_number, slot_key);
+            parked_uploads.waiting_uploads.insert(queue_number, slot_key);
         }
         connection.is_retrying = false;
         connection.segment_wait_since = None;
@@ -316,10 +311,8 @@ impl Worker {
         self.deferred.writes_retried_at = now;
         let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
-            let parked_connection = self
-                .connections
-                .get_mut(slot_key)
-                .filter(|connection| connection.is_parked);
+            let parked_connection =
+                self.connections.get_mut(slot_key).filter(|connection| connection.is_parked);
             if let Some(connection) = parked_connection {
                 if retried_count >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
@@ -343,16 +336,10 @@ impl Worker {
         if std::mem::take(&mut connection.is_parked) {
             // Something else woke it. A slot key that stays in the queue is skipped when it is first.
             if let Some(queue_number) = queue_number {
-                self.deferred
-                    .parked_uploads
-                    .waiting_uploads
-                    .remove(&queue_number);
+                self.deferred.parked_uploads.waiting_uploads.remove(&queue_number);
             }
             if let Some(upload_id) = connection.upload_id() {
-                self.deferred
-                    .parked_uploads
-                    .begun_uploads
-                    .remove(&upload_id);
+                self.deferred.parked_uploads.begun_uploads.remove(&upload_id);
             }
             self.shared.parked_connections.subtract(1);
         }
@@ -400,11 +387,7 @@ impl Worker {
 
 impl ParkedUploads {
     fn pop(&mut self, has_begun: bool) -> Option<u64> {
-        let uploads = if has_begun {
-            &mut self.begun_uploads
-        } else {
-            &mut self.waiting_uploads
-        };
+        let uploads = if has_begun { &mut self.begun_uploads } else { &mut self.waiting_uploads };
         uploads.pop_first().map(|(_, slot_key)| slot_key)
     }
 }

@@ -17,10 +17,7 @@ impl Worker {
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         self.add_accepted_connections();
-        for slot_key in self
-            .connections
-            .keys_where(|connection| !connection.has_pending_output())
-        {
+        for slot_key in self.connections.keys_where(|connection| !connection.has_pending_output()) {
             self.serve(slot_key, ServeReason::Input);
         }
         self.serve_all_watchers();
@@ -39,11 +36,7 @@ impl Worker {
             self.counters.progress_counter.count_iteration();
             let poll_timeout = Timespec {
                 tv_sec: 0,
-                tv_nsec: if self.deferred.has_ready_work() {
-                    0
-                } else {
-                    10_000_000
-                },
+                tv_nsec: if self.deferred.has_ready_work() { 0 } else { 10_000_000 },
             };
             let _ = epoll::wait(
                 &self.epoll_fd,

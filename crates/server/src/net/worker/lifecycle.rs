@@ -73,27 +73,18 @@ impl Worker {
                     CloseReason::NoProxyHeader => LogKind::NoProxyHeader,
                     _ => return,
                 };
-                shared
-                    .log
-                    .queue_line_rate_limited(kind, self.now.0, || format_line(message));
+                shared.log.queue_line_rate_limited(kind, self.now.0, || format_line(message));
             }
             None => {}
         }
         if shared.logs_at(2) {
-            shared
-                .log
-                .queue_line(command_log::describe_connection(info, false));
+            shared.log.queue_line(command_log::describe_connection(info, false));
         }
     }
 
     pub(super) fn add_accepted_connections(&mut self) {
         let accepted = std::mem::take(&mut *lock(&self.accept_queue));
-        for AcceptedConnection {
-            stream,
-            info,
-            inherited_state,
-        } in accepted
-        {
+        for AcceptedConnection { stream, info, inherited_state } in accepted {
             self.add(stream, info, inherited_state);
         }
     }
@@ -121,21 +112,13 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        if epoll::add(
-            &self.epoll_fd,
-            connection.stream.socket(),
-            data,
-            EventFlags::IN,
-        )
-        .is_err()
-        {
+        if epoll::add(&self.epoll_fd, connection.stream.socket(), data, EventFlags::IN).is_err() {
             self.connections.remove(slot_key);
             self.shared.connections.remove(serial);
             return;
         }
         if connection.awaits_login() {
-            self.logins
-                .add_unauthenticated(slot_key, connection, Instant::now());
+            self.logins.add_unauthenticated(slot_key, connection, Instant::now());
         }
         if must_continue {
             // What the predecessor had received or not yet sent causes no event.

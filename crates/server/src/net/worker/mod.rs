@@ -43,28 +43,19 @@ use crate::shared::watchers::kind;
 const EVENTS_MAX: usize = 64;
 
 /// A sleeping worker wakes about once a second to check for idle connections and expired items.
-const SLEEP_MAX: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const SLEEP_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// [`UPLOAD_PARK_TIME`] in the form of epoll.
-const PARKED_SLEEP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: UPLOAD_PARK_TIME.subsec_nanos() as i64,
-};
+const PARKED_SLEEP: Timespec =
+    Timespec { tv_sec: 0, tv_nsec: UPLOAD_PARK_TIME.subsec_nanos() as i64 };
 
 /// [`LOGIN_CHECK_INTERVAL`] in the form of epoll.
-const LOGIN_SLEEP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: LOGIN_CHECK_INTERVAL.subsec_nanos() as i64,
-};
+const LOGIN_SLEEP: Timespec =
+    Timespec { tv_sec: 0, tv_nsec: LOGIN_CHECK_INTERVAL.subsec_nanos() as i64 };
 
 /// [`WRITE_PARK_TIME`] in the form of epoll.
-const WRITE_SLEEP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: WRITE_PARK_TIME.subsec_nanos() as i64,
-};
+const WRITE_SLEEP: Timespec =
+    Timespec { tv_sec: 0, tv_nsec: WRITE_PARK_TIME.subsec_nanos() as i64 };
 
 /// One worker's state.
 #[expect(clippy::struct_field_names, reason = "the store has workers too")]
@@ -112,12 +103,7 @@ impl Worker {
         accept_queue: AcceptQueue,
     ) -> rustix::io::Result<Worker> {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll_fd,
-            waker.as_fd(),
-            EventData::new_u64(WAKE_TOKEN),
-            EventFlags::IN,
-        )?;
+        epoll::add(&epoll_fd, waker.as_fd(), EventData::new_u64(WAKE_TOKEN), EventFlags::IN)?;
         Ok(Worker {
             now: shared.clock.start_second(),
             shared,
@@ -181,15 +167,9 @@ impl Worker {
         self.store_worker.pass();
         if has_work || self.deferred.has_ready_work() || self.deferred.must_check_memory_queue() {
             self.counters.progress_counter.count_iteration();
-            let no_wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let _ = epoll::wait(
-                &self.epoll_fd,
-                rustix::buffer::spare_capacity(events),
-                Some(&no_wait),
-            );
+            let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let _ =
+                epoll::wait(&self.epoll_fd, rustix::buffer::spare_capacity(events), Some(&no_wait));
             return;
         }
         self.store_worker.go_offline();
@@ -210,11 +190,7 @@ impl Worker {
             _ => sleep,
         };
         // An interrupted wait is an iteration without events.
-        let _ = epoll::wait(
-            &self.epoll_fd,
-            rustix::buffer::spare_capacity(events),
-            Some(&sleep),
-        );
+        let _ = epoll::wait(&self.epoll_fd, rustix::buffer::spare_capacity(events), Some(&sleep));
         self.counters.progress_counter.begin_work();
         self.store_worker.go_online();
     }
@@ -280,10 +256,8 @@ impl Worker {
         let elapsed_us = began_at.elapsed().as_micros() as u64;
         self.counters.iteration_us_max.raise(elapsed_us);
         let bucket_index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
-        if let Some(bucket) = self
-            .counters
-            .iteration_times
-            .get(bucket_index.min(ITERATION_TIME_BUCKETS - 1))
+        if let Some(bucket) =
+            self.counters.iteration_times.get(bucket_index.min(ITERATION_TIME_BUCKETS - 1))
         {
             bucket.bump();
         }
@@ -291,10 +265,7 @@ impl Worker {
 
     /// CPU time of this thread, if it is measured: a system call in each iteration is too much otherwise.
     fn cpu_time(&self) -> Option<Timespec> {
-        self.shared
-            .config
-            .debug
-            .then(|| clock_gettime(ClockId::ThreadCPUTime))
+        self.shared.config.debug.then(|| clock_gettime(ClockId::ThreadCPUTime))
     }
 
     fn record_cpu_time(&self, cpu_time_before: Option<Timespec>) {
@@ -303,9 +274,7 @@ impl Worker {
         };
         let elapsed_us = (cpu_time_now.tv_sec - cpu_time_before.tv_sec) * 1_000_000
             + (cpu_time_now.tv_nsec - cpu_time_before.tv_nsec) / 1000;
-        self.counters
-            .iteration_cpu_us_max
-            .raise(u64::try_from(elapsed_us).unwrap_or(0));
+        self.counters.iteration_cpu_us_max.raise(u64::try_from(elapsed_us).unwrap_or(0));
     }
 
     fn serve(&mut self, slot_key: u64, reason: ServeReason) {
@@ -343,8 +312,7 @@ impl Worker {
         let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
         connection.request_bytes += moved_bytes;
         if connection.awaits_login() {
-            self.logins
-                .add_unauthenticated(slot_key, connection, Instant::now());
+            self.logins.add_unauthenticated(slot_key, connection, Instant::now());
         }
         if connection.is_watching() {
             self.watching.add(slot_key);
@@ -354,9 +322,7 @@ impl Worker {
             _ => 0,
         };
         if wanted_bytes != connection.wanted_bytes {
-            self.shared
-                .peer_memory
-                .record_wanted(connection.wanted_bytes, wanted_bytes);
+            self.shared.peer_memory.record_wanted(connection.wanted_bytes, wanted_bytes);
             if connection.wanted_bytes == 0 {
                 self.counters.memory_waits.bump();
             }
@@ -389,8 +355,7 @@ impl Worker {
                 self.deferred.add_to_front(slot_key, connection);
             }
             NextStep::WaitForMemory(_) => {
-                self.deferred
-                    .queue_for_memory(slot_key, connection, context.is_first_waiter);
+                self.deferred.queue_for_memory(slot_key, connection, context.is_first_waiter);
             }
             NextStep::WaitForLogin => self.logins.add_verifying(slot_key, connection),
             NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}

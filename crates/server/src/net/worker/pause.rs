@@ -76,9 +76,7 @@ impl Worker {
                     &mut copied_bytes_left,
                     &self.shared.peer_memory,
                 ) {
-                    handover
-                        .connections_closed_early
-                        .fetch_add(1, Ordering::Relaxed);
+                    handover.connections_closed_early.fetch_add(1, Ordering::Relaxed);
                 }
             }
             let descriptors: Vec<_> = handed_over_keys
@@ -93,9 +91,7 @@ impl Worker {
             self.may_share_sockets = true;
             let _send_guard = lock(&handover.send_lock);
             let send_result =
-                handover
-                    .channel
-                    .send(FrameKind::Connections, &fields.0, &descriptors);
+                handover.channel.send(FrameKind::Connections, &fields.0, &descriptors);
             send_result.map_err(|error| format!("connections cannot be sent: {error}"))?;
             self.handed_over.extend(handed_over_keys);
         }
@@ -132,14 +128,9 @@ impl Worker {
                 break;
             }
             self.counters.progress_counter.count_iteration();
-            let is_all_sent = slot_keys
-                .iter()
-                .all(|slot_key| output_end_times.contains_key(slot_key));
-            std::thread::sleep(if is_all_sent {
-                LINGER_INTERVAL
-            } else {
-                OUTPUT_INTERVAL
-            });
+            let is_all_sent =
+                slot_keys.iter().all(|slot_key| output_end_times.contains_key(slot_key));
+            std::thread::sleep(if is_all_sent { LINGER_INTERVAL } else { OUTPUT_INTERVAL });
         }
         for slot_key in self.connections.keys_where(|_| true) {
             self.abandon(slot_key);

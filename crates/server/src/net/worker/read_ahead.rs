@@ -73,18 +73,9 @@ impl Worker {
         if events.len() < 2 || self.shared.peer_memory.pressure() == Pressure::High {
             return;
         }
-        let Worker {
-            read_ahead,
-            connections,
-            store_worker,
-            counters,
-            ..
-        } = self;
+        let Worker { read_ahead, connections, store_worker, counters, .. } = self;
         let mut prefetches = ArrayVec::<_, READ_AHEAD_CONNECTIONS>::new();
-        for (event, buffer) in events
-            .iter()
-            .zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES))
-        {
+        for (event, buffer) in events.iter().zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES)) {
             let (slot_key, event_flags) = ({ event.data }.u64(), { event.flags });
             let connection = (slot_key != WAKE_TOKEN && !event_flags.contains(EventFlags::OUT))
                 .then(|| connections.get_mut(slot_key))

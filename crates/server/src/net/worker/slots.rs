@@ -31,11 +31,7 @@ impl Slots {
 
     pub(super) fn get_mut(&mut self, slot_key: u64) -> Option<&mut Connection> {
         let (generation, slot_connection) = self.slots.get_mut(slot_key as u32 as usize)?;
-        if u64::from(*generation) == slot_key >> 32 {
-            slot_connection.as_mut()
-        } else {
-            None
-        }
+        if u64::from(*generation) == slot_key >> 32 { slot_connection.as_mut() } else { None }
     }
 
     pub(super) fn get(&self, slot_key: u64) -> Option<&Connection> {
@@ -59,10 +55,6 @@ impl Slots {
                 let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
                 is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
             };
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(wanted_key)
-            .collect()
+        self.slots.iter().enumerate().filter_map(wanted_key).collect()
     }
 }

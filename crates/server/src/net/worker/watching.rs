@@ -16,10 +16,7 @@ pub(super) struct WatchingConnections {
 
 impl WatchingConnections {
     pub(super) fn new() -> WatchingConnections {
-        WatchingConnections {
-            slot_keys: Vec::new(),
-            last_sent_at: Instant::now(),
-        }
+        WatchingConnections { slot_keys: Vec::new(), last_sent_at: Instant::now() }
     }
 
     /// Adds a connection that is not among them yet.
@@ -41,10 +38,7 @@ impl WatchingConnections {
         let time_left = SEND_INTERVAL.saturating_sub(self.last_sent_at.elapsed());
         // Rounded up: an iteration that comes a little early would only sleep again.
         let time_left = time_left + Duration::from_micros(50);
-        Some(Timespec {
-            tv_sec: 0,
-            tv_nsec: time_left.subsec_nanos().into(),
-        })
+        Some(Timespec { tv_sec: 0, tv_nsec: time_left.subsec_nanos().into() })
     }
 }
 

@@ -16,10 +16,7 @@ pub(super) fn write_rows(resume_after: &mut u64, context: &Context<'_>, out: &mu
     if *resume_after == 0 {
         write_listeners(context, &mut Rows::new(out));
     }
-    let connections = context
-        .shared
-        .connections
-        .list_after(*resume_after, SLICE_CONNECTIONS);
+    let connections = context.shared.connections.list_after(*resume_after, SLICE_CONNECTIONS);
     context.counters.examined.add(connections.len() as u64);
     let mut rows = Rows::new(out);
     for info in &connections {
@@ -43,10 +40,7 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (index, address) in context.shared.config.display.udp.iter().enumerate() {
         // The caller holds these; they have a number that none of our sockets can have.
         let udp_descriptor = 1_000_000 + index;
-        rows.write_row(
-            format_args!("{udp_descriptor}:addr"),
-            format_args!("udp:{address}"),
-        );
+        rows.write_row(format_args!("{udp_descriptor}:addr"), format_args!("udp:{address}"));
         rows.write_row(format_args!("{udp_descriptor}:state"), "conn_read");
         rows.write_row(format_args!("{udp_descriptor}:secs_since_last_cmd"), 0);
     }
@@ -61,21 +55,11 @@ fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Row
     let is_requester = info.id == context.connection.id;
     rows.write_row(format_args!("{descriptor}:addr"), address);
     if let Some((_, listener_address)) = context.shared.addresses.get(info.listener_index) {
-        rows.write_row(
-            format_args!("{descriptor}:listen_addr"),
-            format_address(listener_address),
-        );
+        rows.write_row(format_args!("{descriptor}:listen_addr"), format_address(listener_address));
     }
-    let state = if is_requester {
-        "conn_parse_cmd"
-    } else {
-        info.state_name()
-    };
+    let state = if is_requester { "conn_parse_cmd" } else { info.state_name() };
     rows.write_row(format_args!("{descriptor}:state"), state);
-    let idle_s = context
-        .now
-        .0
-        .saturating_sub(info.last_command_s.load(Ordering::Relaxed));
+    let idle_s = context.now.0.saturating_sub(info.last_command_s.load(Ordering::Relaxed));
     rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), idle_s);
 }
 

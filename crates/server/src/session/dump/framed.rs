@@ -19,10 +19,7 @@ pub(crate) struct FramedDump {
 
 impl FramedDump {
     pub(crate) fn new(request: OpcodeAndOpaque, dump: Dump) -> FramedDump {
-        FramedDump {
-            request,
-            dump: Box::new(dump),
-        }
+        FramedDump { request, dump: Box::new(dump) }
     }
 
     /// Appends a slice as a packet; true when the reply is complete.

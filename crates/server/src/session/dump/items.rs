@@ -58,10 +58,7 @@ pub(crate) struct CachedumpLimits {
 impl CachedumpLimits {
     /// At most `lines_max` lines.
     pub(crate) fn with_lines(lines_max: u32) -> CachedumpLimits {
-        CachedumpLimits {
-            lines_left: lines_max,
-            bytes_left: CACHEDUMP_BYTES_MAX,
-        }
+        CachedumpLimits { lines_left: lines_max, bytes_left: CACHEDUMP_BYTES_MAX }
     }
 
     fn is_used_up(self) -> bool {
@@ -95,11 +92,7 @@ impl ItemDump {
         let mut examined_items = 0;
         let is_done = self.write_slice(context, &mut examined_items, out);
         context.counters.examined.add(examined_items as u64);
-        let kept_bytes = if is_done {
-            0
-        } else {
-            self.listing.held_bytes()
-        };
+        let kept_bytes = if is_done { 0 } else { self.listing.held_bytes() };
         if kept_bytes != self.charge.bytes() {
             self.charge.set(kept_bytes);
         }
@@ -118,19 +111,11 @@ impl ItemDump {
         examined_items: &mut usize,
         out: &mut Output<'_>,
     ) -> bool {
-        let ItemDump {
-            line_format,
-            classes,
-            listing,
-            ..
-        } = self;
+        let ItemDump { line_format, classes, listing, .. } = self;
         while !is_slice_full(*examined_items, out.len()) {
             let mut visit =
                 |item: &Item<'_>| write_line(line_format, classes, item, context, &mut out.bytes);
-            match context
-                .store_worker
-                .list(listing, STEP_ITEMS, context.now, &mut visit)
-            {
+            match context.store_worker.list(listing, STEP_ITEMS, context.now, &mut visit) {
                 Some(examined_now) => *examined_items += examined_now,
                 None => return true,
             }
@@ -164,10 +149,7 @@ fn write_line(
 ) {
     let key = item.key();
     let (class, size_bytes) =
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), item.value_bytes(), item.flags());
+        context.shared.slab_classes.class_and_size(key.len(), item.value_bytes(), item.flags());
     if !(classes.is_empty() || classes.contains(&class)) {
         return;
     }

@@ -48,8 +48,7 @@ impl Dump {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.free_some(SLICE_EXAMINED);
                 if is_done {
-                    out.bytes
-                        .extend_from_slice(glasscache_protocol::replies::RESET);
+                    out.bytes.extend_from_slice(glasscache_protocol::replies::RESET);
                 }
                 is_done
             }

@@ -51,22 +51,14 @@ impl<'b, 'w> Lookup<'b, 'w> {
         is_first: bool,
         context: &Context<'w>,
     ) -> Self {
-        let kind = LookupKind::Text {
-            head,
-            is_first,
-            ends_line: false,
-        };
+        let kind = LookupKind::Text { head, is_first, ends_line: false };
         Self::new(key, kind, context)
     }
 
     /// The only key of a `get`.
     #[inline]
     pub(crate) fn single(key: &'b [u8], context: &Context<'w>) -> Self {
-        let kind = LookupKind::Text {
-            head: GetHead::default(),
-            is_first: true,
-            ends_line: true,
-        };
+        let kind = LookupKind::Text { head: GetHead::default(), is_first: true, ends_line: true };
         Self::new(key, kind, context)
     }
 
@@ -79,12 +71,7 @@ impl<'b, 'w> Lookup<'b, 'w> {
     #[inline]
     fn new(key: &'b [u8], kind: LookupKind, context: &Context<'w>) -> Self {
         let hash = context.store_worker.store().hash(key);
-        Lookup {
-            key,
-            hash,
-            prefetch: context.store_worker.prefetch_bucket(hash),
-            kind,
-        }
+        Lookup { key, hash, prefetch: context.store_worker.prefetch_bucket(hash), kind }
     }
 }
 
@@ -97,10 +84,7 @@ pub(crate) struct Batch<'b, 'w> {
 
 impl<'b, 'w> Batch<'b, 'w> {
     pub(crate) fn new() -> Self {
-        Batch {
-            lookups: ArrayVec::new(),
-            meta_lines: ArrayVec::new(),
-        }
+        Batch { lookups: ArrayVec::new(), meta_lines: ArrayVec::new() }
     }
 
     #[inline]
@@ -128,10 +112,7 @@ impl<'b, 'w> Batch<'b, 'w> {
     #[inline]
     pub(crate) fn end_line(&mut self, out: &mut Output<'_>) {
         match self.lookups.last_mut() {
-            Some(Lookup {
-                kind: LookupKind::Text { ends_line, .. },
-                ..
-            }) => *ends_line = true,
+            Some(Lookup { kind: LookupKind::Text { ends_line, .. }, .. }) => *ends_line = true,
             _ => out.bytes.extend_from_slice(replies::END),
         }
     }
@@ -191,11 +172,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                         hits += u64::from(is_hit);
                     }
                 }
-                LookupKind::Text {
-                    head,
-                    is_first,
-                    ends_line,
-                } => {
+                LookupKind::Text { head, is_first, ends_line } => {
                     if *is_first {
                         last_line_start = Some(out.position());
                     }
@@ -284,13 +261,7 @@ impl<'b> Batch<'b, '_> {
             LookupKind::Text { head, is_first, .. } => StoppedCommand::Text(head, is_first),
         };
         let ends_line = |lookup: &Lookup<'_, '_>| {
-            !matches!(
-                lookup.kind,
-                LookupKind::Text {
-                    ends_line: false,
-                    ..
-                }
-            )
+            !matches!(lookup.kind, LookupKind::Text { ends_line: false, .. })
         };
         Some(StoppedLookup {
             key: lookup.key,

@@ -74,10 +74,8 @@ fn execute_delete(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
-    let options = DeleteOptions {
-        required_cas: required_cas.map(CasUnique),
-        ..DeleteOptions::default()
-    };
+    let options =
+        DeleteOptions { required_cas: required_cas.map(CasUnique), ..DeleteOptions::default() };
     match items::apply_delete(key, &options, false, context)? {
         DeleteOutcome::Deleted => report_success(request, 0, out),
         DeleteOutcome::NotFound => binary::write_error(out, request, Status::NotFound),
@@ -92,14 +90,7 @@ fn execute_arith(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
-    let &Command::Arith {
-        key,
-        delta,
-        is_decrement,
-        initial,
-        required_cas,
-    } = command
-    else {
+    let &Command::Arith { key, delta, is_decrement, initial, required_cas } = command else {
         return Ok(());
     };
     let options = ArithOptions {
@@ -169,12 +160,7 @@ fn write_rows(request: OpcodeAndOpaque, text: &[u8], out: &mut Vec<u8>) {
         if let Some(row) = line.strip_prefix(b"STAT ") {
             let name_bytes = memchr::memchr(b' ', row).unwrap_or(row.len());
             let (name, value) = row.split_at_checked(name_bytes).unwrap_or((row, b""));
-            binary::write_stat(
-                out,
-                request,
-                name,
-                value.strip_prefix(b" ").unwrap_or_default(),
-            );
+            binary::write_stat(out, request, name, value.strip_prefix(b" ").unwrap_or_default());
         } else if line.starts_with(b"CLIENT_ERROR") || line == b"ERROR" {
             return binary::write_error(out, request, Status::NotFound);
         }

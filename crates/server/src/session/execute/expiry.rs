@@ -9,11 +9,7 @@ use crate::session::context::Context;
 
 /// The expiry of an item that the line creates: the last of `N` and `T` holds. `None` without an `N`.
 pub(super) fn expiry_if_created(flags: &MetaFlags<'_>, context: &Context<'_>) -> Option<Expiry> {
-    let exptime = if flags.has_in_order(b'N', b'T') {
-        flags.touch
-    } else {
-        flags.vivify
-    };
+    let exptime = if flags.has_in_order(b'N', b'T') { flags.touch } else { flags.vivify };
     flags.has(b'N').then(|| context.expiry(exptime))
 }
 

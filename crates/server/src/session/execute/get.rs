@@ -40,13 +40,7 @@ pub(super) fn execute_text_get<'w>(
             return Ok(true);
         }
         let unique = head.with_cas.then(|| context.visible_unique(item.unique()));
-        text::write_value_line(
-            &mut out.bytes,
-            key,
-            item.flags(),
-            item.value_bytes(),
-            unique,
-        );
+        text::write_value_line(&mut out.bytes, key, item.flags(), item.value_bytes(), unique);
         out.append_value_line(item);
     }
     Ok(is_hit)
@@ -61,14 +55,10 @@ fn read_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<Item<'w>>, NoRoomYet> {
     let item = match touch_exptime {
-        None => context
-            .store_worker
-            .get_hinted(key, hash, hint, context.now),
+        None => context.store_worker.get_hinted(key, hash, hint, context.now),
         Some(exptime) => {
-            let options = GetOptions {
-                touch: Some(context.expiry(exptime)),
-                ..GetOptions::default()
-            };
+            let options =
+                GetOptions { touch: Some(context.expiry(exptime)), ..GetOptions::default() };
             get_with(key, hash, &options, context)?.map(|(item, _)| item)
         }
     };
@@ -109,21 +99,13 @@ pub(super) fn execute_binary_get<'w>(
         }
         return Ok(false);
     };
-    let unique = if context.shared.config.cas_enabled {
-        item.unique().0
-    } else {
-        0
-    };
+    let unique = if context.shared.config.cas_enabled { item.unique().0 } else { 0 };
     if request.is_touch() {
         binary::write_touched(&mut out.bytes, request, item.flags(), unique);
         return Ok(true);
     }
-    let stored_item = StoredItem {
-        key,
-        flags: item.flags(),
-        value_bytes: item.value_bytes(),
-        cas: unique,
-    };
+    let stored_item =
+        StoredItem { key, flags: item.flags(), value_bytes: item.value_bytes(), cas: unique };
     binary::write_value_head(&mut out.bytes, request, &stored_item);
     out.append_value(item);
     Ok(true)
@@ -136,13 +118,9 @@ pub(super) fn get_with<'w>(
     options: &GetOptions,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    let result = context
-        .store_worker
-        .try_get_with(key, hash, options, context.now);
+    let result = context.store_worker.try_get_with(key, hash, options, context.now);
     context.stop_waiting_if_overdue(result, || {
-        context
-            .store_worker
-            .get_with(key, hash, options, context.now)
+        context.store_worker.get_with(key, hash, options, context.now)
     })
 }
 
@@ -175,13 +153,8 @@ fn get_minimal_item_value<'w>(
     if context.shared.are_reads_observed() {
         return None;
     }
-    let value = context
-        .store_worker
-        .get_minimal_item_value(key, hint, context.now)?;
-    context
-        .shared
-        .slab_classes
-        .count_minimal_item_hit(context.counters, key.len(), value.len());
+    let value = context.store_worker.get_minimal_item_value(key, hint, context.now)?;
+    context.shared.slab_classes.count_minimal_item_hit(context.counters, key.len(), value.len());
     Some(value)
 }
 
@@ -237,18 +210,11 @@ pub(super) fn execute_meta_get_hinted<'w>(
     }
     if !flags.has_any(MORE_THAN_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
         meta::write_value_line(&mut out.bytes, item.value_bytes());
-        context
-            .shared
-            .slab_classes
-            .count_hit(context.counters, key.len(), &item, false);
+        context.shared.slab_classes.count_hit(context.counters, key.len(), &item, false);
         out.append_value_line(item);
         return Ok(());
     }
-    let unique = if flags.has(b'c') {
-        context.visible_unique(item.unique())
-    } else {
-        0
-    };
+    let unique = if flags.has(b'c') { context.visible_unique(item.unique()) } else { 0 };
     let sends_value = flags.has(b'v')
         && !(flags.has(b'C') && context.is_visible_unique(&item, flags.required_cas));
     meta::write_hit(
@@ -258,10 +224,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
         &describe_item(&item, lease, unique, line, context),
         sends_value,
     );
-    context
-        .shared
-        .slab_classes
-        .count_hit(context.counters, key.len(), &item, flags.has(b'T'));
+    context.shared.slab_classes.count_hit(context.counters, key.len(), &item, flags.has(b'T'));
     if sends_value {
         out.append_value_line(item);
     }
@@ -279,22 +242,14 @@ fn find_meta_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(MODIFYING_FLAGS) {
-        let Some(item) = context
-            .store_worker
-            .get_hinted(key, hash, hint, context.now)
-        else {
+        let Some(item) = context.store_worker.get_hinted(key, hash, hint, context.now) else {
             return Ok(None);
         };
         if !item.is_marked() {
             return Ok(Some((item, Lease::default())));
         }
-        let options = GetOptions {
-            may_win: true,
-            ..GetOptions::default()
-        };
-        let leased_read = context
-            .store_worker
-            .get_with(key, hash, &options, context.now);
+        let options = GetOptions { may_win: true, ..GetOptions::default() };
+        let leased_read = context.store_worker.get_with(key, hash, &options, context.now);
         return Ok(merge_leased_read(item, leased_read));
     }
     get_with(key, hash, &to_get_options(line, context), context)
@@ -309,11 +264,7 @@ fn merge_leased_read<'w>(
     leased_read: Option<(Item<'w>, Lease)>,
 ) -> Option<(Item<'w>, Lease)> {
     let (item, lease) = leased_read?;
-    if item.is_same_copy(&first_item) {
-        Some((first_item, lease))
-    } else {
-        Some((item, lease))
-    }
+    if item.is_same_copy(&first_item) { Some((first_item, lease)) } else { Some((item, lease)) }
 }
 
 fn to_get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
@@ -329,9 +280,7 @@ fn to_get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
             .flatten(),
         may_win: true,
         no_bump: flags.has(b'u'),
-        new_unique: flags
-            .has(b'E')
-            .then_some(glasscache_store::CasUnique(flags.new_unique)),
+        new_unique: flags.has(b'E').then_some(glasscache_store::CasUnique(flags.new_unique)),
     }
 }
 
@@ -392,19 +341,13 @@ mod tests {
 
     /// A store whose item `a` is stale, and the first read of it by `mg a`.
     fn with_stale_item(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
-        let config = Config {
-            memory_bytes: 8 << 20,
-            ..Config::default()
-        };
+        let config = Config { memory_bytes: 8 << 20, ..Config::default() };
         let store = Store::new(config).unwrap();
         let mut worker = store.worker();
         worker.go_online();
         let hash = store.hash(b"a");
         worker.set(b"a", hash, b"old", &SetOptions::default(), NOW);
-        let options = DeleteOptions {
-            invalidate: true,
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions { invalidate: true, ..DeleteOptions::default() };
         worker.delete(b"a", hash, &options, NOW);
         let first_item = worker.get(b"a", hash, NOW).unwrap();
         assert!(first_item.is_marked());

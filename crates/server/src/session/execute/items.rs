@@ -25,12 +25,10 @@ pub(super) fn execute_delete(
     key: &[u8],
     context: &Context<'_>,
 ) -> Result<&'static [u8], NoRoomYet> {
-    Ok(
-        match apply_delete(key, &DeleteOptions::default(), false, context)? {
-            DeleteOutcome::Deleted => replies::DELETED,
-            DeleteOutcome::NotFound | DeleteOutcome::Exists => replies::NOT_FOUND,
-        },
-    )
+    Ok(match apply_delete(key, &DeleteOptions::default(), false, context)? {
+        DeleteOutcome::Deleted => replies::DELETED,
+        DeleteOutcome::NotFound | DeleteOutcome::Exists => replies::NOT_FOUND,
+    })
 }
 
 pub(super) fn apply_delete(
@@ -45,9 +43,8 @@ pub(super) fn apply_delete(
         is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store_worker.peek(key, hash, context.now);
     let result = store_worker.try_delete(key, hash, options, context.now);
-    let outcome = context.stop_waiting_if_overdue(result, || {
-        store_worker.delete(key, hash, options, context.now)
-    })?;
+    let outcome = context
+        .stop_waiting_if_overdue(result, || store_worker.delete(key, hash, options, context.now))?;
     if let Some(deletion_line) = observed_deletion {
         context.shared.prefix_table.record_delete(key);
         if let Some(deletion_line) = deletion_line {
@@ -60,10 +57,7 @@ pub(super) fn apply_delete(
         events::publish_change(context, key, if is_meta { "md" } else { "delete" });
     }
     if let Some(item) = item {
-        context
-            .shared
-            .slab_classes
-            .count_delete(context.counters, key.len(), &item);
+        context.shared.slab_classes.count_delete(context.counters, key.len(), &item);
     }
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
@@ -79,20 +73,14 @@ pub(super) fn execute_touch(
     exptime: i64,
     context: &Context<'_>,
 ) -> Result<&'static [u8], NoRoomYet> {
-    let options = GetOptions {
-        touch: Some(context.expiry(exptime)),
-        ..GetOptions::default()
-    };
+    let options = GetOptions { touch: Some(context.expiry(exptime)), ..GetOptions::default() };
     let found = get::get_with(key, hash_key(key, context), &options, context)?;
     context.counters.touch_cmds.bump();
     Ok(match found {
         Some((item, _)) => {
             events::publish_change(context, key, "touch");
             context.counters.touch_hits.bump();
-            context
-                .shared
-                .slab_classes
-                .count_hit(context.counters, key.len(), &item, true);
+            context.shared.slab_classes.count_hit(context.counters, key.len(), &item, true);
             replies::TOUCHED
         }
         None => replies::NOT_FOUND,
@@ -107,12 +95,8 @@ pub(super) fn execute_arith(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
-    let options = ArithOptions {
-        is_decrement,
-        delta,
-        hides_unique: true,
-        ..ArithOptions::default()
-    };
+    let options =
+        ArithOptions { is_decrement, delta, hides_unique: true, ..ArithOptions::default() };
     match apply_arith(key, &options, context)? {
         ArithOutcome::Number { value, .. } => write_number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(replies::NOT_FOUND),
@@ -129,9 +113,8 @@ pub(super) fn apply_arith(
 ) -> Result<ArithOutcome, NoRoomYet> {
     let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let result = store_worker.try_arith(key, hash, options, context.now);
-    let outcome = context.stop_waiting_if_overdue(result, || {
-        store_worker.arith(key, hash, options, context.now)
-    })?;
+    let outcome = context
+        .stop_waiting_if_overdue(result, || store_worker.arith(key, hash, options, context.now))?;
     if matches!(outcome, ArithOutcome::Number { .. }) {
         let command = if options.is_decrement { "decr" } else { "incr" };
         events::publish_change(context, key, command);
@@ -145,10 +128,7 @@ pub(super) fn apply_arith(
             } else {
                 counters.incr_hits.bump();
             }
-            context
-                .shared
-                .slab_classes
-                .count_arith(context.counters, key, value, is_decrement);
+            context.shared.slab_classes.count_arith(context.counters, key, value, is_decrement);
         }
         (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
@@ -231,19 +211,9 @@ pub(super) fn execute_meta_arith(
     };
     match apply_arith(key, &options, context)? {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
-        ArithOutcome::Number {
-            value,
-            unique,
-            expiry_before,
-            created,
-            ..
-        } => {
+        ArithOutcome::Number { value, unique, expiry_before, created, .. } => {
             let expiry = reported_expiry(flags, expiry_before, created, context);
-            let attributes = (
-                value,
-                context.visible_unique(unique),
-                ttl_s(expiry, context.now),
-            );
+            let attributes = (value, context.visible_unique(unique), ttl_s(expiry, context.now));
             meta::write_arith(out, line, key, attributes);
         }
         ArithOutcome::NotFound => meta::write_status(out, line, key, *b"NF"),
@@ -268,10 +238,7 @@ pub(super) fn execute_meta_debug(
         Some(Some(_)) => &decoded,
         None => sent_key,
     };
-    let Some(item) = context
-        .store_worker
-        .peek(key, hash_key(key, context), context.now)
-    else {
+    let Some(item) = context.store_worker.peek(key, hash_key(key, context), context.now) else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");
@@ -281,10 +248,7 @@ pub(super) fn execute_meta_debug(
         Expiry::At(expires_at) => i64::from(expires_at.0) - i64::from(context.now.0),
     };
     let (class, size_bytes) =
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), item.value_bytes(), item.flags());
+        context.shared.slab_classes.class_and_size(key.len(), item.value_bytes(), item.flags());
     // Writing to a vector cannot fail.
     let _ = write!(
         out,

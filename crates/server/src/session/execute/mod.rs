@@ -36,19 +36,10 @@ pub(crate) fn run_command<'w>(
         Command::Delete { key, noreply } => {
             write_reply(noreply, out, items::execute_delete(key, context)?);
         }
-        Command::Touch {
-            key,
-            exptime,
-            noreply,
-        } => {
+        Command::Touch { key, exptime, noreply } => {
             write_reply(noreply, out, items::execute_touch(key, exptime, context)?);
         }
-        Command::Arith {
-            key,
-            delta,
-            is_decrement,
-            noreply,
-        } => {
+        Command::Arith { key, delta, is_decrement, noreply } => {
             let position = out.position();
             items::execute_arith(key, delta, is_decrement, context, &mut out.bytes)?;
             if noreply {
@@ -75,11 +66,7 @@ pub(crate) fn run_command<'w>(
             out.bytes.extend_from_slice(VERSION_REPLY);
         }
         Command::Quit => return Ok(ConnectionEffect::Close(CloseReason::Normal)),
-        Command::Admin {
-            verb,
-            arguments,
-            noreply,
-        } => {
+        Command::Admin { verb, arguments, noreply } => {
             let position = out.position();
             let effect = admin::run_command(verb, arguments, context, out);
             if noreply {

@@ -34,10 +34,7 @@ fn remove_items(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(
     if !context.shared.config.flush_enabled {
         return Err(replies::FLUSH_PREFIX_DISABLED);
     }
-    let flush_result = context
-        .store_worker
-        .store()
-        .flush_prefix(prefix, context.now);
+    let flush_result = context.store_worker.store().flush_prefix(prefix, context.now);
     flush_result.map_err(|_| replies::TOO_MANY_PREFIXES)?;
     events::publish_prefix_flush(context, prefix, command);
     Ok(())

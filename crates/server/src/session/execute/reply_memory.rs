@@ -34,11 +34,7 @@ pub(super) fn missing_bytes(
         return 0;
     }
     let value_bytes = value_bytes as usize;
-    if context
-        .shared
-        .peer_memory
-        .try_grant(value_bytes, context.is_first_waiter)
-    {
+    if context.shared.peer_memory.try_grant(value_bytes, context.is_first_waiter) {
         0
     } else {
         value_bytes

@@ -85,9 +85,7 @@ impl<'b> StoreWrite<'b> {
     /// A write of the classic text protocol.
     #[inline]
     pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> StoreWrite<'b> {
-        let request_form = RequestForm::Text {
-            noreply: head.noreply,
-        };
+        let request_form = RequestForm::Text { noreply: head.noreply };
         // A reply to a classic write carries no unique.
         Self::from_head(head, request_form, true, context)
     }
@@ -156,11 +154,7 @@ impl<'b> StoreWrite<'b> {
         let options = SetOptions {
             mode: if is_cas { SetMode::Set } else { mode },
             flags: flags.client_flags,
-            expiry: if flags.has(b'T') {
-                context.expiry(flags.touch)
-            } else {
-                context.expiry(0)
-            },
+            expiry: if flags.has(b'T') { context.expiry(flags.touch) } else { context.expiry(0) },
             required_cas: compares_unique.then_some(CasUnique(flags.required_cas)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
             // No unique is below 0: memcached takes such a comparison as one that fails.

@@ -86,9 +86,5 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
     }
     let lines_max = if limit == 0 { u32::MAX } else { limit };
     let line_format = LineFormat::Cachedump(CachedumpLimits::with_lines(lines_max));
-    Ok(Dump::Items(ItemDump::new(
-        line_format,
-        vec![class as usize],
-        context,
-    )))
+    Ok(Dump::Items(ItemDump::new(line_format, vec![class as usize], context)))
 }

@@ -9,17 +9,9 @@ const TICKS_PER_S: u64 = 100;
 pub(super) fn cpu_time() -> (String, String) {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in parentheses may contain spaces; the numbers begin after the last parenthesis.
-    let mut fields = text
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(11);
+    let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     let mut next_seconds = || {
-        let ticks: u64 = fields
-            .next()
-            .and_then(|field| field.parse().ok())
-            .unwrap_or(0);
+        let ticks: u64 = fields.next().and_then(|field| field.parse().ok()).unwrap_or(0);
         format!("{}.{:02}0000", ticks / TICKS_PER_S, ticks % TICKS_PER_S)
     };
     (next_seconds(), next_seconds())
@@ -28,11 +20,8 @@ pub(super) fn cpu_time() -> (String, String) {
 /// Bytes of this process that are in memory.
 pub(super) fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let page_count: u64 = text
-        .split_whitespace()
-        .nth(1)
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(0);
+    let page_count: u64 =
+        text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
     page_count * rustix::param::page_size() as u64
 }
 

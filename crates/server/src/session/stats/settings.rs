@@ -26,11 +26,7 @@ const ABSENT_FEATURE_ROWS: [(&str, &str); 12] = [
 
 /// Appends all rows and END.
 pub(super) fn write_settings(context: &Context<'_>, out: &mut Vec<u8>) {
-    let mut writer = SettingsWriter {
-        rows: Rows::new(out),
-        context,
-        written_names: Vec::new(),
-    };
+    let mut writer = SettingsWriter { rows: Rows::new(out), context, written_names: Vec::new() };
     writer.write_network();
     writer.write_service();
     writer.write_slabs();
@@ -60,10 +56,7 @@ impl SettingsWriter<'_, '_, '_> {
     fn write_row(&mut self, name: &'static str, value: impl Display) {
         self.written_names.push(name);
         let displayed_settings = &self.context.shared.config.display.settings;
-        match displayed_settings
-            .iter()
-            .find(|(override_name, _)| override_name == name)
-        {
+        match displayed_settings.iter().find(|(override_name, _)| override_name == name) {
             Some((_, override_value)) => self.rows.write_row(name, override_value),
             None => self.rows.write_row(name, value),
         }
@@ -79,19 +72,9 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("maxbytes", self.context.shared.tuning.get().memory_bytes);
         self.write_row("maxconns", config.connections_max);
         self.write_row("tcpport", config.display.tcp_port);
-        self.write_row(
-            "udpport",
-            config
-                .display
-                .udp
-                .first()
-                .map_or(0, std::net::SocketAddr::port),
-        );
+        self.write_row("udpport", config.display.udp.first().map_or(0, std::net::SocketAddr::port));
         self.write_row("inter", config.display.inter.as_deref().unwrap_or("NULL"));
-        self.write_row(
-            "verbosity",
-            self.context.shared.verbosity.load(Ordering::Relaxed),
-        );
+        self.write_row("verbosity", self.context.shared.verbosity.load(Ordering::Relaxed));
         self.write_row("oldest", 0);
         self.write_row("evictions", on_or_off(config.evict));
         self.write_row("domain_socket", path);
@@ -106,10 +89,7 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("num_threads", config.workers);
         self.write_row("num_threads_per_udp", 0);
         self.write_row("stat_key_prefix", char::from(config.prefix_delimiter));
-        self.write_row(
-            "detail_enabled",
-            yes_or_no(self.context.shared.prefix_table.is_on()),
-        );
+        self.write_row("detail_enabled", yes_or_no(self.context.shared.prefix_table.is_on()));
         self.write_row("reqs_per_event", config.requests_per_event);
         self.write_row("cas_enabled", yes_or_no(config.cas_enabled));
         self.write_row("tcp_backlog", config.backlog);
@@ -128,21 +108,12 @@ impl SettingsWriter<'_, '_, '_> {
 
     fn write_slabs(&mut self) {
         let tuning = self.context.shared.tuning.get();
-        let chunk_bytes_max = self
-            .context
-            .shared
-            .slab_classes
-            .chunk_sizes()
-            .last()
-            .copied()
-            .unwrap_or(0);
+        let chunk_bytes_max =
+            self.context.shared.slab_classes.chunk_sizes().last().copied().unwrap_or(0);
         self.write_row("hashpower_init", 0);
         self.write_row("slab_reassign", "no");
         self.write_row("slab_automove", tuning.slab_automove);
-        self.write_row(
-            "slab_automove_ratio",
-            format_args!("{:.2}", tuning.slab_automove_ratio),
-        );
+        self.write_row("slab_automove_ratio", format_args!("{:.2}", tuning.slab_automove_ratio));
         self.write_row("slab_automove_window", tuning.slab_automove_window);
         self.write_row("slab_chunk_max", chunk_bytes_max);
     }
@@ -161,14 +132,8 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("lru_segmented", yes_or_no(tuning.lru_segmented));
         self.write_row("hot_lru_pct", tuning.hot_lru_pct);
         self.write_row("warm_lru_pct", tuning.warm_lru_pct);
-        self.write_row(
-            "hot_max_factor",
-            format_args!("{:.2}", tuning.hot_max_factor),
-        );
-        self.write_row(
-            "warm_max_factor",
-            format_args!("{:.2}", tuning.warm_max_factor),
-        );
+        self.write_row("hot_max_factor", format_args!("{:.2}", tuning.hot_max_factor));
+        self.write_row("warm_max_factor", format_args!("{:.2}", tuning.warm_max_factor));
         self.write_row("temp_lru", yes_or_no(tuning.temporary_ttl_s.is_some()));
         self.write_row("temporary_ttl", tuning.temporary_ttl_s.unwrap_or(61));
     }
@@ -203,11 +168,7 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("ssl_wbuf_size", settings.write_buffer_bytes);
         self.write_row("ssl_session_cache", yes_or_no(settings.session_tickets));
         self.write_row("ssl_kernel_tls", "no");
-        let min_version = if settings.only_tls13 {
-            "tlsv1.3"
-        } else {
-            "tlsv1.2"
-        };
+        let min_version = if settings.only_tls13 { "tlsv1.3" } else { "tlsv1.2" };
         self.write_row("ssl_min_version", min_version);
     }
 

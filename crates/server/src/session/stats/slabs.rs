@@ -39,13 +39,7 @@ fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
             };
             (*item_count > 0).then_some(class_in_use)
         };
-    counters
-        .by_slab_class
-        .iter()
-        .zip(chunk_sizes)
-        .enumerate()
-        .filter_map(describe_class)
-        .collect()
+    counters.by_slab_class.iter().zip(chunk_sizes).enumerate().filter_map(describe_class).collect()
 }
 
 /// Rows of a class that have no meaning without LRU segments.
@@ -57,30 +51,17 @@ const ITEM_ZERO_FIELDS: [&str; 6] = [
     "expired_unfetched",
     "evicted_unfetched",
 ];
-const CRAWLER_ZERO_FIELDS: [&str; 3] = [
-    "crawler_reclaimed",
-    "crawler_items_checked",
-    "lrutail_reflocked",
-];
-const LRU_SEGMENT_ZERO_FIELDS: [&str; 4] = [
-    "moves_to_cold",
-    "moves_to_warm",
-    "moves_within_lru",
-    "direct_reclaims",
-];
+const CRAWLER_ZERO_FIELDS: [&str; 3] =
+    ["crawler_reclaimed", "crawler_items_checked", "lrutail_reflocked"];
+const LRU_SEGMENT_ZERO_FIELDS: [&str; 4] =
+    ["moves_to_cold", "moves_to_warm", "moves_within_lru", "direct_reclaims"];
 
 /// Executes `stats items`.
 pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     let has_lru_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
-    for ClassInUse {
-        class,
-        item_count,
-        item_bytes,
-        evicted,
-        evicted_with_ttl,
-        ..
-    } in classes_in_use(context)
+    for ClassInUse { class, item_count, item_bytes, evicted, evicted_with_ttl, .. } in
+        classes_in_use(context)
     {
         let row_name = |field: &str| format!("items:{class}:{field}");
         rows.write_row(row_name("number"), item_count);
@@ -124,13 +105,7 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
 pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active_classes, mut malloced_bytes) = (0, 0);
-    for ClassInUse {
-        class,
-        item_count,
-        chunk_bytes,
-        ..
-    } in classes_in_use(context)
-    {
+    for ClassInUse { class, item_count, chunk_bytes, .. } in classes_in_use(context) {
         let row_name = |field: &str| format!("{class}:{field}");
         let chunks_per_page = PAGE_BYTES / chunk_bytes.max(1);
         let page_count = item_count.div_ceil(chunks_per_page.max(1));
@@ -142,10 +117,7 @@ pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         rows.write_row(row_name("total_pages"), page_count);
         rows.write_row(row_name("total_chunks"), chunk_count);
         rows.write_row(row_name("used_chunks"), item_count);
-        rows.write_row(
-            row_name("free_chunks"),
-            chunk_count.saturating_sub(item_count),
-        );
+        rows.write_row(row_name("free_chunks"), chunk_count.saturating_sub(item_count));
         rows.write_row(row_name("free_chunks_end"), 0);
         for (field, read_count) in COUNTED_FIELDS {
             rows.write_row(row_name(field), total_count(context, class, read_count));

@@ -12,15 +12,9 @@ use crate::shared::counters::Totals;
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The unit of the value; empty for a plain count or text.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "written to the reference by a test")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) unit: &'static str,
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "written to the reference by a test")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) meaning: &'static str,
     read_value: fn(&Snapshot<'_>) -> Value,
 }
@@ -32,12 +26,7 @@ impl Row {
         meaning: &'static str,
         read_value: fn(&Snapshot<'_>) -> Value,
     ) -> Row {
-        Row {
-            name,
-            unit,
-            meaning,
-            read_value,
-        }
+        Row { name, unit, meaning, read_value }
     }
 
     /// A row of memcached for a feature that this server does not have.
@@ -58,11 +47,7 @@ pub(super) enum Value {
 impl Value {
     /// `value` if the setting that adds the row is on.
     pub(super) fn only_if(condition: bool, value: u64) -> Value {
-        if condition {
-            Value::Number(value)
-        } else {
-            Value::Absent
-        }
+        if condition { Value::Number(value) } else { Value::Absent }
     }
 }
 

@@ -113,21 +113,13 @@ fn collect_learned_items(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_
             trigger_rules.companions(key, &mut companions);
             for companion in companions.drain(..) {
                 let next_number = item_by_key.len() as u32;
-                lists
-                    .members
-                    .push(*item_by_key.entry(companion).or_insert(next_number));
+                lists.members.push(*item_by_key.entry(companion).or_insert(next_number));
             }
         }
         lists.starts.push(lists.members.len());
         lists
     };
-    let (with_item, with_page) = (
-        collect_lists(&rules.with_items),
-        collect_lists(&rules.with_pages),
-    );
-    LearnedItems {
-        with_item,
-        with_page,
-        absent_keys: item_by_key.len() - keys.len(),
-    }
+    let (with_item, with_page) =
+        (collect_lists(&rules.with_items), collect_lists(&rules.with_pages));
+    LearnedItems { with_item, with_page, absent_keys: item_by_key.len() - keys.len() }
 }

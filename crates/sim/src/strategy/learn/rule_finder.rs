@@ -95,11 +95,7 @@ impl PairUses {
             return false;
         }
         let term = |observed: f64, expected: f64| {
-            if observed > 0.0 {
-                observed * (observed / expected).ln()
-            } else {
-                0.0
-            }
+            if observed > 0.0 { observed * (observed / expected).ln() } else { 0.0 }
         };
         let divergence =
             term(observed_share, expected_share) + term(1.0 - observed_share, 1.0 - expected_share);
@@ -123,17 +119,13 @@ impl<'a> RuleFinder<'a> {
         let families = keys_with_uses.map(|(key, &item_uses)| {
             let split_key = SplitKey::new(key)
                 .filter(|split_key| item_uses > 0 && !split_key.parts.is_empty())?;
-            let template_number = *template_numbers
-                .entry(split_key.template)
-                .or_insert_with_key(|template| {
+            let template_number =
+                *template_numbers.entry(split_key.template).or_insert_with_key(|template| {
                     templates.push(template.clone());
                     templates.len() as u32 - 1
                 });
             let parts = split_key.parts;
-            Some(Family {
-                template_number,
-                parts,
-            })
+            Some(Family { template_number, parts })
         });
         let families = families.collect();
         Self {
@@ -226,28 +218,17 @@ impl<'a> RuleFinder<'a> {
                 continue;
             }
             let chance_share = self.compute_chance_share(trigger_template_number, companion_family);
-            if (PairUses {
-                chance_share,
-                ..pair_uses
-            })
-            .are_significant(tested_pair_count)
-            {
+            if (PairUses { chance_share, ..pair_uses }).are_significant(tested_pair_count) {
                 counted_by_template
                     .entry(trigger_template_number)
                     .or_default()
-                    .push(CountedCompanion {
-                        companion: companion_family,
-                        joint_uses,
-                    });
+                    .push(CountedCompanion { companion: companion_family, joint_uses });
             }
         }
         counted_by_template
             .into_iter()
             .map(|(trigger_template_number, counted_companions)| {
-                (
-                    trigger_template_number,
-                    select_most_used(counted_companions),
-                )
+                (trigger_template_number, select_most_used(counted_companions))
             })
             .collect()
     }
@@ -273,25 +254,18 @@ impl<'a> RuleFinder<'a> {
             .collect();
         let (mut weighted_sum, mut popularity_sum) = (0.0, 0.0);
         for (item, family) in self.families.iter().enumerate() {
-            if let Some(family) = family
-                .as_ref()
-                .filter(|family| family.template_number == trigger_template_number)
+            if let Some(family) =
+                family.as_ref().filter(|family| family.template_number == trigger_template_number)
             {
                 let companion_key = pattern.fill(&family.parts);
                 let trigger_popularity = self.popularity[item];
-                let companion_popularity = popularity_by_key
-                    .get(companion_key.as_str())
-                    .copied()
-                    .unwrap_or(0.0);
+                let companion_popularity =
+                    popularity_by_key.get(companion_key.as_str()).copied().unwrap_or(0.0);
                 weighted_sum += trigger_popularity * companion_popularity;
                 popularity_sum += trigger_popularity;
             }
         }
-        if popularity_sum > 0.0 {
-            weighted_sum / popularity_sum
-        } else {
-            0.0
-        }
+        if popularity_sum > 0.0 { weighted_sum / popularity_sum } else { 0.0 }
     }
 
     /// Rules for single keys, without the companions that the rules of their families give.
@@ -323,11 +297,8 @@ impl<'a> RuleFinder<'a> {
         let mut companions_by_item: BTreeMap<u32, CompanionsOfItem> = BTreeMap::new();
         for (&(trigger_item, companion), &joint_uses) in &joint_uses_by_pair {
             let chance_share = self.popularity[companion as usize];
-            let pair_uses = PairUses {
-                trigger_uses: uses_by_item[&trigger_item],
-                joint_uses,
-                chance_share,
-            };
+            let pair_uses =
+                PairUses { trigger_uses: uses_by_item[&trigger_item], joint_uses, chance_share };
             if pair_uses.joint_share() < self.joint_share_min || joint_uses < JOINT_USES_MIN {
                 continue;
             }
@@ -338,10 +309,7 @@ impl<'a> RuleFinder<'a> {
                 companions_of_item.has_significant |= is_significant;
                 companions_of_item
                     .counted_companions
-                    .push(CountedCompanion {
-                        companion,
-                        joint_uses,
-                    });
+                    .push(CountedCompanion { companion, joint_uses });
             }
         }
         let mut rules_with_uses: Vec<(u32, TogetherRule)> = companions_by_item
@@ -352,10 +320,7 @@ impl<'a> RuleFinder<'a> {
             })
             .map(|(trigger_item, companions_of_item)| {
                 let counted_companions = companions_of_item.counted_companions;
-                let served_uses = counted_companions
-                    .iter()
-                    .map(|counted| counted.joint_uses)
-                    .sum();
+                let served_uses = counted_companions.iter().map(|counted| counted.joint_uses).sum();
                 (
                     served_uses,
                     self.build_item_rule(trigger_item, select_most_used(counted_companions)),
@@ -374,10 +339,8 @@ impl<'a> RuleFinder<'a> {
 
     fn build_item_rule(&self, trigger_item: u32, companion_items: Vec<u32>) -> TogetherRule {
         let key_of = |item: u32| self.prepared.items.keys[item as usize].clone();
-        let writable_keys = companion_items
-            .into_iter()
-            .map(key_of)
-            .filter(|key| !key.contains(['{', '}', ' ']));
+        let writable_keys =
+            companion_items.into_iter().map(key_of).filter(|key| !key.contains(['{', '}', ' ']));
         TogetherRule {
             trigger: key_of(trigger_item),
             companions: writable_keys
@@ -395,16 +358,11 @@ impl<'a> RuleFinder<'a> {
         let item_family = self.families[companion_item as usize].as_ref()?;
         let mut trigger_part_indexes = 0;
         for (part_index, part) in item_family.parts.iter().enumerate() {
-            let trigger_part_index = trigger_family
-                .parts
-                .iter()
-                .position(|trigger_part| trigger_part == part)?;
+            let trigger_part_index =
+                trigger_family.parts.iter().position(|trigger_part| trigger_part == part)?;
             trigger_part_indexes |= (trigger_part_index as u64) << (4 * part_index);
         }
-        Some(CompanionFamily {
-            trigger_part_indexes,
-            template_number: item_family.template_number,
-        })
+        Some(CompanionFamily { trigger_part_indexes, template_number: item_family.template_number })
     }
 
     /// The pattern of a companion family: its template with the numbers of the trigger's parts.
@@ -449,8 +407,5 @@ fn select_most_used<C: Ord>(mut counted_companions: Vec<CountedCompanion<C>>) ->
         by_uses.then_with(|| a.companion.cmp(&b.companion))
     });
     counted_companions.truncate(COMPANIONS_MAX);
-    counted_companions
-        .into_iter()
-        .map(|counted| counted.companion)
-        .collect()
+    counted_companions.into_iter().map(|counted| counted.companion).collect()
 }

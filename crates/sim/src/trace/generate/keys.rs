@@ -84,11 +84,7 @@ impl KeyWorkload {
         // Box and Muller: a normal number from two uniform ones.
         let radius = (-2.0 * (1.0 - random.next_fraction()).ln()).sqrt();
         let normal = radius * (std::f64::consts::TAU * random.next_fraction()).cos();
-        Some(
-            (log_mean + SIZE_SIGMA * normal)
-                .exp()
-                .clamp(1.0, f64::from(u32::MAX)) as u32,
-        )
+        Some((log_mean + SIZE_SIGMA * normal).exp().clamp(1.0, f64::from(u32::MAX)) as u32)
     }
 
     fn key_ttl(&self, key: u64) -> Option<u32> {
@@ -98,11 +94,7 @@ impl KeyWorkload {
             share_left -= share;
             share_left < 0.0
         };
-        self.ttls
-            .iter()
-            .find(covers)
-            .or(self.ttls.last())
-            .map(|&(ttl, _)| ttl)
+        self.ttls.iter().find(covers).or(self.ttls.last()).map(|&(ttl, _)| ttl)
     }
 }
 
@@ -115,9 +107,7 @@ impl KeyGenerator {
             let key = self.draw_key();
             let is_read = self.random.next_fraction() < self.workload.read_share;
             batch.key.push(key);
-            batch
-                .time
-                .push((self.generated_requests as f64 / self.workload.rate * 1e6) as u64);
+            batch.time.push((self.generated_requests as f64 / self.workload.rate * 1e6) as u64);
             batch.size.push(self.workload.value_size(key));
             batch.op.push(Some(if is_read { Op::Get } else { Op::Set }));
             batch.ttl.push(self.workload.key_ttl(key));
@@ -156,11 +146,8 @@ mod tests {
 
     #[test]
     fn streams_depend_on_the_seed_only() {
-        let workload_with_seed = |seed| KeyWorkload {
-            requests: 20_000,
-            seed,
-            ..KeyWorkload::default()
-        };
+        let workload_with_seed =
+            |seed| KeyWorkload { requests: 20_000, seed, ..KeyWorkload::default() };
         assert_eq!(
             read_all_batches(workload_with_seed(1)),
             read_all_batches(workload_with_seed(1))
@@ -183,27 +170,13 @@ mod tests {
         };
         let all_rows = read_all_batches(workload);
         let row_count = all_rows.key.len() as f64;
-        let size_mean = all_rows
-            .size
-            .iter()
-            .flatten()
-            .map(|&size| f64::from(size))
-            .sum::<f64>()
-            / row_count;
+        let size_mean =
+            all_rows.size.iter().flatten().map(|&size| f64::from(size)).sum::<f64>() / row_count;
         assert!((size_mean - 300.0).abs() < 15.0, "mean {size_mean}");
         let share_of = |count: usize| count as f64 / row_count;
-        let write_share = share_of(
-            all_rows
-                .op
-                .iter()
-                .filter(|op| **op == Some(Op::Set))
-                .count(),
-        );
+        let write_share = share_of(all_rows.op.iter().filter(|op| **op == Some(Op::Set)).count());
         assert!((write_share - 0.1).abs() < 0.01, "writes {write_share}");
         let short_ttl_share = share_of(all_rows.ttl.iter().filter(|ttl| **ttl == Some(60)).count());
-        assert!(
-            (short_ttl_share - 0.25).abs() < 0.01,
-            "short {short_ttl_share}"
-        );
+        assert!((short_ttl_share - 0.25).abs() < 0.01, "short {short_ttl_share}");
     }
 }

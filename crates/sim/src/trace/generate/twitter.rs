@@ -23,17 +23,11 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
         .map(|line| line.split(',').collect::<Vec<_>>())
         .find(|row| row.first().and_then(|number| number.parse().ok()) == Some(cluster))?;
     let column_text = |name: &str| {
-        let index = column_names
-            .iter()
-            .position(|&column_name| column_name == name)?;
+        let index = column_names.iter().position(|&column_name| column_name == name)?;
         row.get(index).copied()
     };
-    let column_number = |name: &str| {
-        column_text(name)?
-            .parse::<f64>()
-            .ok()
-            .filter(|number| number.is_finite())
-    };
+    let column_number =
+        |name: &str| column_text(name)?.parse::<f64>().ok().filter(|number| number.is_finite());
     let requests_per_object = column_number("mean_frequency").unwrap_or(10.0).max(1.0);
     let object_count = (requests as f64 / requests_per_object).max(1.0);
     let one_hit_share = column_number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
@@ -44,10 +38,7 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
         one_hit_share: (object_count * one_hit_share / requests.max(1) as f64).min(1.0),
         size_mean: column_number("value_size_mean")?,
         read_share: column_number("get_ratio").unwrap_or(1.0),
-        rate: column_number("request_rate_kqps")
-            .unwrap_or(100.0)
-            .max(0.001)
-            * 1000.0,
+        rate: column_number("request_rate_kqps").unwrap_or(100.0).max(0.001) * 1000.0,
         ttls: parse_ttls(column_text("ttl_seconds_share").unwrap_or("")),
         seed,
     })
@@ -74,15 +65,9 @@ mod tests {
                 workload.keys >= 1 && workload.size_mean > 0.0,
                 "cluster {cluster}: {workload:?}"
             );
-            assert!(
-                (0.0..=1.0).contains(&workload.read_share),
-                "cluster {cluster}: {workload:?}"
-            );
+            assert!((0.0..=1.0).contains(&workload.read_share), "cluster {cluster}: {workload:?}");
         }
-        assert_eq!(
-            (twitter_cluster(5, 10, 1), twitter_cluster(55, 10, 1)),
-            (None, None)
-        );
+        assert_eq!((twitter_cluster(5, 10, 1), twitter_cluster(55, 10, 1)), (None, None));
     }
 
     #[test]

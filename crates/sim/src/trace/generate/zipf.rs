@@ -55,11 +55,7 @@ impl Zipf {
     /// The integral of 1 / x^skew, up to a constant.
     fn integral(&self, x: f64) -> f64 {
         let exponent = 1.0 - self.skew;
-        if exponent.abs() < 1e-9 {
-            x.ln()
-        } else {
-            (x.powf(exponent) - 1.0) / exponent
-        }
+        if exponent.abs() < 1e-9 { x.ln() } else { (x.powf(exponent) - 1.0) / exponent }
     }
 
     fn inverse_integral(&self, area: f64) -> f64 {
@@ -91,10 +87,7 @@ mod tests {
                 let share = f64::from(counts[rank as usize]) / 400_000.0;
                 let deviations =
                     (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
-                assert!(
-                    deviations < 5.0,
-                    "skew {skew}, rank {rank}: {share} for {expected_share}"
-                );
+                assert!(deviations < 5.0, "skew {skew}, rank {rank}: {share} for {expected_share}");
             }
         }
     }

@@ -42,19 +42,13 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
             if parent as usize >= item_count {
                 return error_at(
                     index,
-                    format!(
-                        "item {parent} does not exist; the last is {}",
-                        item_count - 1
-                    ),
+                    format!("item {parent} does not exist; the last is {}", item_count - 1),
                 );
             }
             index = parent as usize;
             if last_walk_by_item[index] == walk {
                 let key = &items.keys[index];
-                return error_at(
-                    index,
-                    format!("item {index} (\"{key}\") is its own ancestor"),
-                );
+                return error_at(index, format!("item {index} (\"{key}\") is its own ancestor"));
             }
         }
     }

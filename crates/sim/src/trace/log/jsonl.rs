@@ -20,10 +20,7 @@ pub(super) fn read(
     (requests_file, requests_source): (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
     let (mut items, mut number_by_key) = read_items(items_file, items_source)?;
-    let mut requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
+    let mut requests = Requests { starts: vec![0], ..Requests::default() };
     let mut lines = Lines::new(requests_file, requests_source);
     let mut number_by_route = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
@@ -42,11 +39,7 @@ pub(super) fn read(
         }
     }
     let truncated_after = lines.is_truncated().then_some(requests.len() as u64);
-    Ok(RequestLog {
-        items,
-        requests,
-        truncated_after,
-    })
+    Ok(RequestLog { items, requests, truncated_after })
 }
 
 fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName), TraceError> {
@@ -99,9 +92,7 @@ fn append_request(
     requests: &mut Requests,
     number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
-    let request_number = row
-        .number("request", u64::MAX)?
-        .unwrap_or(requests.len() as u64);
+    let request_number = row.number("request", u64::MAX)?.unwrap_or(requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
@@ -118,9 +109,10 @@ fn append_request(
     requests.instances.push(instance);
     requests.base_times_us.push(base_us);
     requests.pages.push(page);
-    requests.routes.push(route_name.map_or(NONE, |name| {
-        intern_route(name, &mut requests.route_names, number_by_route)
-    }));
+    requests.routes.push(
+        route_name
+            .map_or(NONE, |name| intern_route(name, &mut requests.route_names, number_by_route)),
+    );
     requests.starts.push(requests.items.len());
     Ok(())
 }
@@ -132,10 +124,7 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     };
     let list_error = || row.member_error("items", "a list of keys", value);
     let key_list = value.as_array().ok_or_else(list_error)?;
-    key_list
-        .iter()
-        .map(|key| key.as_str().ok_or_else(list_error))
-        .collect()
+    key_list.iter().map(|key| key.as_str().ok_or_else(list_error)).collect()
 }
 
 /// The number of a key, a new item at its first use.
@@ -190,10 +179,9 @@ pub(super) fn write(
             "page": key_of(requests.pages[index]),
             "items": requests.items_of(index).iter().map(|&item| key_of(item)).collect::<Vec<_>>(),
         });
-        if let (Some(object), Some(route)) = (
-            line.as_object_mut(),
-            requests.route_names.get(requests.routes[index] as usize),
-        ) {
+        if let (Some(object), Some(route)) =
+            (line.as_object_mut(), requests.route_names.get(requests.routes[index] as usize))
+        {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }
         writeln!(requests_output, "{line}")?;

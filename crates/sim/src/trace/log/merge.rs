@@ -16,11 +16,7 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
         }
     }
     break_cycles(&mut merged.items.parents);
-    RequestLog {
-        items: merged.items,
-        requests: sort_by_time(merged.requests),
-        truncated_after,
-    }
+    RequestLog { items: merged.items, requests: sort_by_time(merged.requests), truncated_after }
 }
 
 #[derive(Default)]
@@ -33,18 +29,10 @@ struct MergedLog {
 
 impl MergedLog {
     fn add(&mut self, part: &RequestLog) {
-        let merged_items: Vec<u32> = part
-            .items
-            .keys
-            .iter()
-            .map(|key| self.number_of_key(key))
-            .collect();
-        let merged_item_of = |part_item: u32| {
-            merged_items
-                .get(part_item as usize)
-                .copied()
-                .unwrap_or(NONE)
-        };
+        let merged_items: Vec<u32> =
+            part.items.keys.iter().map(|key| self.number_of_key(key)).collect();
+        let merged_item_of =
+            |part_item: u32| merged_items.get(part_item as usize).copied().unwrap_or(NONE);
         for (row, &merged_item) in merged_items.iter().enumerate() {
             let merged_item = merged_item as usize;
             if part.items.parents[row] != NONE {
@@ -62,24 +50,15 @@ impl MergedLog {
             requests.numbers.push(part_requests.numbers[row]);
             requests.times_us.push(part_requests.times_us[row]);
             requests.instances.push(part_requests.instances[row]);
-            requests
-                .base_times_us
-                .push(part_requests.base_times_us[row]);
-            requests
-                .pages
-                .push(merged_item_of(part_requests.pages[row]));
-            let route = part_requests
-                .route_names
-                .get(part_requests.routes[row] as usize)
-                .map(|name| {
+            requests.base_times_us.push(part_requests.base_times_us[row]);
+            requests.pages.push(merged_item_of(part_requests.pages[row]));
+            let route =
+                part_requests.route_names.get(part_requests.routes[row] as usize).map(|name| {
                     intern_route(name, &mut requests.route_names, &mut self.number_by_route)
                 });
             requests.routes.push(route.unwrap_or(NONE));
             requests.items.extend(
-                part_requests
-                    .items_of(row)
-                    .iter()
-                    .map(|&part_item| merged_item_of(part_item)),
+                part_requests.items_of(row).iter().map(|&part_item| merged_item_of(part_item)),
             );
             requests.starts.push(requests.items.len());
         }
@@ -129,18 +108,9 @@ fn sort_by_time(requests: Requests) -> Requests {
     row_order.sort_by_key(|&row| requests.times_us[row]);
     let mut sorted = Requests {
         numbers: row_order.iter().map(|&row| requests.numbers[row]).collect(),
-        times_us: row_order
-            .iter()
-            .map(|&row| requests.times_us[row])
-            .collect(),
-        instances: row_order
-            .iter()
-            .map(|&row| requests.instances[row])
-            .collect(),
-        base_times_us: row_order
-            .iter()
-            .map(|&row| requests.base_times_us[row])
-            .collect(),
+        times_us: row_order.iter().map(|&row| requests.times_us[row]).collect(),
+        instances: row_order.iter().map(|&row| requests.instances[row]).collect(),
+        base_times_us: row_order.iter().map(|&row| requests.base_times_us[row]).collect(),
         pages: row_order.iter().map(|&row| requests.pages[row]).collect(),
         routes: row_order.iter().map(|&row| requests.routes[row]).collect(),
         starts: vec![0],

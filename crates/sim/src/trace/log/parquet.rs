@@ -16,15 +16,8 @@ pub(super) fn read<S: ChunkReader + 'static>(
     (requests_file, requests_source): (&str, S),
 ) -> Result<RequestLog, TraceError> {
     let items = read_items(&ParquetFile::open(items_file, items_source)?)?;
-    let requests = read_requests(
-        &ParquetFile::open(requests_file, requests_source)?,
-        items.len(),
-    )?;
-    Ok(RequestLog {
-        items,
-        requests,
-        truncated_after: None,
-    })
+    let requests = read_requests(&ParquetFile::open(requests_file, requests_source)?, items.len())?;
+    Ok(RequestLog { items, requests, truncated_after: None })
 }
 
 /// Reads the file range by range; `read` receives the column decoders of the row group.
@@ -108,9 +101,8 @@ fn read_items<S: ChunkReader + 'static>(
     let mut items = Items::default();
     let item_max = u64::from(NONE - 1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
-        for (offset, item) in read_numbers(&mut decoders[0], &rows, item_max)?
-            .into_iter()
-            .enumerate()
+        for (offset, item) in
+            read_numbers(&mut decoders[0], &rows, item_max)?.into_iter().enumerate()
         {
             let row = rows.start + offset as u64;
             if item.is_some_and(|item| item != row) {
@@ -128,9 +120,7 @@ fn read_items<S: ChunkReader + 'static>(
             move |value: Option<u64>| value.map_or(missing_number, |value| value as u32)
         };
         items.parents.extend(
-            read_numbers(&mut decoders[2], &rows, item_max)?
-                .into_iter()
-                .map(number_or(NONE)),
+            read_numbers(&mut decoders[2], &rows, item_max)?.into_iter().map(number_or(NONE)),
         );
         let sizes = read_numbers(&mut decoders[3], &rows, u32::MAX.into())?;
         items.sizes.extend(sizes.into_iter().map(number_or(0)));
@@ -158,9 +148,7 @@ fn read_requests<S: ChunkReader + 'static>(
 ) -> Result<Requests, TraceError> {
     let file = parquet_file.file.as_str();
     let require = |name: &'static str| {
-        parquet_file
-            .require(name, parquet_file.find_number_column(name)?)
-            .map(Some)
+        parquet_file.require(name, parquet_file.find_number_column(name)?).map(Some)
     };
     let column_refs = [
         parquet_file.find_number_column("request")?,
@@ -171,45 +159,27 @@ fn read_requests<S: ChunkReader + 'static>(
         parquet_file.find_string_column("route")?,
         Some(parquet_file.require("items", parquet_file.find_list_column("items")?)?),
     ];
-    let mut requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
+    let mut requests = Requests { starts: vec![0], ..Requests::default() };
     let mut number_by_route = HashMap::new();
     let item_max = (item_count as u64).saturating_sub(1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
         let request_numbers = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
         requests.numbers.extend(
-            request_numbers
-                .iter()
-                .zip(rows.clone())
-                .map(|(number, row)| number.unwrap_or(row)),
+            request_numbers.iter().zip(rows.clone()).map(|(number, row)| number.unwrap_or(row)),
         );
         let times_us = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
-        requests
-            .times_us
-            .extend(require_non_null(file, "time_us", rows.start, times_us)?);
+        requests.times_us.extend(require_non_null(file, "time_us", rows.start, times_us)?);
         let instances = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
-        requests.instances.extend(
-            instances
-                .iter()
-                .map(|instance| instance.unwrap_or(0) as u16),
-        );
+        requests.instances.extend(instances.iter().map(|instance| instance.unwrap_or(0) as u16));
         let base_times_us = require_non_null(
             file,
             "base_us",
             rows.start,
             read_numbers(&mut decoders[3], &rows, u32::MAX.into())?,
         )?;
-        requests
-            .base_times_us
-            .extend(base_times_us.iter().map(|&base_us| base_us as u32));
+        requests.base_times_us.extend(base_times_us.iter().map(|&base_us| base_us as u32));
         let pages = read_numbers(&mut decoders[4], &rows, item_max)?;
-        requests.pages.extend(
-            pages
-                .iter()
-                .map(|page| page.map_or(NONE, |page| page as u32)),
-        );
+        requests.pages.extend(pages.iter().map(|page| page.map_or(NONE, |page| page as u32)));
         for route_name in read_strings(&mut decoders[5], &rows)? {
             let route = route_name.map_or(NONE, |name| {
                 intern_route(&name, &mut requests.route_names, &mut number_by_route)

@@ -43,18 +43,13 @@ pub(super) fn write(
 
 /// The rows of each row group.
 fn row_groups(row_count: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..row_count)
-        .step_by(GROUP_ROWS)
-        .map(move |start| start..row_count.min(start + GROUP_ROWS))
+    (0..row_count).step_by(GROUP_ROWS).map(move |start| start..row_count.min(start + GROUP_ROWS))
 }
 
 fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     let items = &log.items;
     let to_byte_array = |key: &String| ByteArray::from(key.as_str());
-    let required_ints = |values: Vec<i32>| Column::Ints {
-        values,
-        definition_levels: None,
-    };
+    let required_ints = |values: Vec<i32>| Column::Ints { values, definition_levels: None };
     [
         required_ints(rows.clone().map(|row| row as i32).collect()),
         Column::Strings {
@@ -62,45 +57,26 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
             definition_levels: None,
         },
         Column::nullable_numbers(
-            items.parents[rows.clone()]
-                .iter()
-                .map(|&parent| optional_number(parent)),
+            items.parents[rows.clone()].iter().map(|&parent| optional_number(parent)),
         ),
-        Column::nullable_numbers(
-            items.sizes[rows]
-                .iter()
-                .map(|&size| (size != 0).then_some(size)),
-        ),
+        Column::nullable_numbers(items.sizes[rows].iter().map(|&size| (size != 0).then_some(size))),
     ]
 }
 
 fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
     let requests = &log.requests;
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
-    let required_ints = |values: Vec<i32>| Column::Ints {
-        values,
-        definition_levels: None,
-    };
+    let required_ints = |values: Vec<i32>| Column::Ints { values, definition_levels: None };
     let route_name = |&route: &u32| requests.route_names.get(route as usize).map(String::as_str);
     [
         longs(&requests.numbers[rows.clone()]),
         longs(&requests.times_us[rows.clone()]),
+        required_ints(requests.instances[rows.clone()].iter().map(|&value| value.into()).collect()),
         required_ints(
-            requests.instances[rows.clone()]
-                .iter()
-                .map(|&value| value.into())
-                .collect(),
-        ),
-        required_ints(
-            requests.base_times_us[rows.clone()]
-                .iter()
-                .map(|&value| value as i32)
-                .collect(),
+            requests.base_times_us[rows.clone()].iter().map(|&value| value as i32).collect(),
         ),
         Column::nullable_numbers(
-            requests.pages[rows.clone()]
-                .iter()
-                .map(|&page| optional_number(page)),
+            requests.pages[rows.clone()].iter().map(|&page| optional_number(page)),
         ),
         Column::nullable_strings(requests.routes[rows.clone()].iter().map(route_name)),
         Column::lists(rows.map(|row| requests.items_of(row))),

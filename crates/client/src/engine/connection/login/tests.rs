@@ -20,11 +20,7 @@ fn server_with_login(login: Login) -> Arc<ServerState> {
 fn connect_to(server: &Arc<ServerState>) -> Connection {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     let started = Instant::now();
-    let attempt = Attempt {
-        started,
-        deadline: started + Duration::from_secs(1),
-        is_retry: false,
-    };
+    let attempt = Attempt { started, deadline: started + Duration::from_secs(1), is_retry: false };
     connection.handle_connected(false, attempt);
     connection
 }
@@ -71,10 +67,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         take_sent_output(&mut connection);
         connection.feed(format!("{line}\r\n").as_bytes());
         let failure = expect_failure(connection.poll());
-        assert!(
-            matches!(failure.error, Error::LoginRefused { .. }),
-            "{line}"
-        );
+        assert!(matches!(failure.error, Error::LoginRefused { .. }), "{line}");
         assert_eq!(failure.decision, RetryDecision::Fail(HealthEffect::Bad));
         assert!(connection.must_close() && !connection.accepts_requests());
         assert!(!server.health.is_down(), "{line}");
@@ -82,10 +75,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
     let mut connection = connect_to(&server);
     connection.feed(b"CLIENT_ERROR authentication failure\r\n");
     expect_failure(connection.poll());
-    assert!(
-        server.health.is_down(),
-        "after three the calls fail at once"
-    );
+    assert!(server.health.is_down(), "after three the calls fail at once");
 }
 
 #[test]
@@ -104,10 +94,7 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
-    assert_eq!(
-        expect_failure(connection.poll()).decision,
-        RetryDecision::RetryClassic
-    );
+    assert_eq!(expect_failure(connection.poll()).decision, RetryDecision::RetryClassic);
     assert_eq!(server.command_set(), None::<CommandSet>);
 }
 
@@ -137,8 +124,5 @@ fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
 fn a_probe_of_a_server_with_a_login_is_the_login() {
     let server = server_with_login(Login::new("foo", "bar"));
     let (request, reply_start) = server.probe_request_and_reply().unwrap();
-    assert_eq!(
-        (request.as_slice(), reply_start),
-        (LOGIN.as_bytes(), &b"STORED\r\n"[..])
-    );
+    assert_eq!((request.as_slice(), reply_start), (LOGIN.as_bytes(), &b"STORED\r\n"[..]));
 }

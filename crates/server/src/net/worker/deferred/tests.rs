@@ -40,9 +40,7 @@ impl BlockedServer {
             panic!("no port")
         };
         let stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
     }
 
@@ -61,9 +59,7 @@ impl BlockedServer {
             let parked_timeout = Duration::from_millis(100);
             client.set_read_timeout(Some(parked_timeout)).unwrap();
             let read_result = client.read(&mut [0]);
-            client
-                .set_read_timeout(Some(Duration::from_secs(20)))
-                .unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let waits_after = self.reader.store().counters().epoch_waits;
             match read_result {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
@@ -87,13 +83,9 @@ fn read_until(client: &mut TcpStream, end: &[u8]) -> Vec<u8> {
 }
 
 fn read_stat(client: &mut TcpStream, group: &str, name: &str) -> u64 {
-    client
-        .write_all(format!("stats{group}\r\n").as_bytes())
-        .unwrap();
+    client.write_all(format!("stats{group}\r\n").as_bytes()).unwrap();
     let text = String::from_utf8(read_until(client, b"END\r\n")).unwrap();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
     line.unwrap().parse().unwrap()
 }
 

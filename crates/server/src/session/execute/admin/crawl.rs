@@ -34,30 +34,21 @@ pub(super) fn run_lru_crawler(
         },
         [b"tocrawl", argument] => match ascii::parse_u32(argument) {
             Some(to_crawl) => {
-                context
-                    .shared
-                    .tuning
-                    .change(|values| values.lru_crawler_tocrawl = to_crawl);
+                context.shared.tuning.change(|values| values.lru_crawler_tocrawl = to_crawl);
                 replies::OK
             }
             None => replies::BAD_FORMAT,
         },
         [b"sleep", argument] => match ascii::parse_u32(argument) {
             Some(sleep_us @ ..=1_000_000) => {
-                context
-                    .shared
-                    .tuning
-                    .change(|values| values.lru_crawler_sleep_us = sleep_us);
+                context.shared.tuning.change(|values| values.lru_crawler_sleep_us = sleep_us);
                 replies::OK
             }
             Some(_) => replies::BAD_CRAWLER_SLEEP,
             None => replies::BAD_FORMAT,
         },
         [switch @ (b"enable" | b"disable")] => {
-            context
-                .shared
-                .tuning
-                .change(|values| values.lru_crawler = *switch == b"enable");
+            context.shared.tuning.change(|values| values.lru_crawler = *switch == b"enable");
             replies::OK
         }
         _ => replies::ERROR,
@@ -103,8 +94,5 @@ fn parse_classes(classes_token: &[u8]) -> Option<Vec<usize>> {
         let class = ascii::parse_u32(class_token)? as usize;
         (1..CLASSES_END).contains(&class).then_some(class)
     };
-    classes_token
-        .split(|byte| *byte == b',')
-        .map(parse_class)
-        .collect()
+    classes_token.split(|byte| *byte == b',').map(parse_class).collect()
 }

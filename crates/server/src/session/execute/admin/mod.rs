@@ -39,10 +39,7 @@ pub(super) fn run_command(
         AdminVerb::Shutdown => return shutdown(tokens, context, out),
         AdminVerb::LruCrawler => return crawl::run_lru_crawler(tokens, context, out),
         AdminVerb::Config => {
-            context
-                .shared
-                .cluster
-                .reply_to_config(tokens, &mut out.bytes);
+            context.shared.cluster.reply_to_config(tokens, &mut out.bytes);
             return ConnectionEffect::Continue;
         }
         AdminVerb::RefreshCerts => {
@@ -98,10 +95,7 @@ fn set_verbosity(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         return replies::BAD_FORMAT;
     };
     let verbosity = u8::try_from(level.min(3)).unwrap_or(3);
-    context
-        .shared
-        .verbosity
-        .store(verbosity, std::sync::atomic::Ordering::Relaxed);
+    context.shared.verbosity.store(verbosity, std::sync::atomic::Ordering::Relaxed);
     replies::OK
 }
 
@@ -114,18 +108,10 @@ fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         1_000_000_001.. => replies::MEMORY_LIMIT_IN_BYTES,
         _ => {
             let memory_bytes = u64::from(megabytes) << 20;
-            if context
-                .store_worker
-                .store()
-                .set_memory(memory_bytes)
-                .is_err()
-            {
+            if context.store_worker.store().set_memory(memory_bytes).is_err() {
                 return replies::MEMORY_LIMIT_FAILED;
             }
-            context
-                .shared
-                .tuning
-                .change(|values| values.memory_bytes = memory_bytes);
+            context.shared.tuning.change(|values| values.memory_bytes = memory_bytes);
             replies::OK
         }
     }

@@ -14,19 +14,13 @@ pub(super) fn run_lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u
             tune_lru(context, [hot, warm], [hot_factor, warm_factor])
         }
         [b"mode", mode @ (b"flat" | b"segmented"), ..] if has_maintainer => {
-            context
-                .shared
-                .tuning
-                .change(|values| values.lru_segmented = *mode == b"segmented");
+            context.shared.tuning.change(|values| values.lru_segmented = *mode == b"segmented");
             replies::OK
         }
         [b"temp_ttl", token, ..] if has_maintainer => match ascii::parse_i64(token) {
             Some(ttl) => {
                 let ttl_s = u32::try_from(ttl).ok();
-                context
-                    .shared
-                    .tuning
-                    .change(|values| values.temporary_ttl_s = ttl_s);
+                context.shared.tuning.change(|values| values.temporary_ttl_s = ttl_s);
                 replies::OK
             }
             None => replies::ERROR,
@@ -59,11 +53,7 @@ fn tune_lru(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
 }
 
 fn parse_finite_number(token: &[u8]) -> Option<f64> {
-    std::str::from_utf8(token)
-        .ok()?
-        .parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite())
+    std::str::from_utf8(token).ok()?.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
@@ -83,10 +73,7 @@ pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static 
         [b"automove", b"window", value, ..] => match ascii::parse_u32(value) {
             None => replies::BAD_FORMAT,
             Some(window @ 3..=1800) => {
-                context
-                    .shared
-                    .tuning
-                    .change(|values| values.slab_automove_window = window);
+                context.shared.tuning.change(|values| values.slab_automove_window = window);
                 replies::OK
             }
             Some(_) => replies::BAD_AUTOMOVE_WINDOW,
@@ -95,10 +82,7 @@ pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static 
         [b"automove", level, ..] => match ascii::parse_u32(level) {
             None => replies::BAD_FORMAT,
             Some(level @ 0..=2) => {
-                context
-                    .shared
-                    .tuning
-                    .change(|values| values.slab_automove = level);
+                context.shared.tuning.change(|values| values.slab_automove = level);
                 replies::OK
             }
             Some(_) => replies::ERROR,

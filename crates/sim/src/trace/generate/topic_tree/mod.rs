@@ -33,12 +33,7 @@ pub struct TopicTreeConfig {
 
 impl Default for TopicTreeConfig {
     fn default() -> Self {
-        Self {
-            requests: 200_000,
-            items: 20_000,
-            instances: 4,
-            seed: 1,
-        }
+        Self { requests: 200_000, items: 20_000, instances: 4, seed: 1 }
     }
 }
 
@@ -53,28 +48,19 @@ pub fn topic_tree(config: &TopicTreeConfig) -> RequestLog {
     let mut visits = Visitors::new(&tree, &mut rng).draw_visits(config.requests as usize);
     // Stable, so that requests of one microsecond keep the order in which they were made.
     visits.sort_by_key(|visit| visit.time_us);
-    let mut requests = Requests {
-        starts: vec![0],
-        ..Requests::default()
-    };
+    let mut requests = Requests { starts: vec![0], ..Requests::default() };
     requests.route_names = visits::ROUTES.map(String::from).to_vec();
     for (number, visit) in visits.into_iter().enumerate() {
         requests.numbers.push(number as u64);
         requests.times_us.push(visit.time_us);
-        requests
-            .instances
-            .push(rng.below(u32::from(config.instances.max(1))) as u16);
+        requests.instances.push(rng.below(u32::from(config.instances.max(1))) as u16);
         requests.base_times_us.push(visit.base_us);
         requests.pages.push(visit.page);
         requests.routes.push(visit.route);
         requests.items.extend(&visit.items);
         requests.starts.push(requests.items.len());
     }
-    RequestLog {
-        items: tree.into_items(),
-        requests,
-        truncated_after: None,
-    }
+    RequestLog { items: tree.into_items(), requests, truncated_after: None }
 }
 
 #[cfg(test)]
@@ -83,11 +69,7 @@ mod tests {
     use crate::trace::log::NONE;
 
     fn small_log() -> RequestLog {
-        topic_tree(&TopicTreeConfig {
-            requests: 3000,
-            items: 2000,
-            ..TopicTreeConfig::default()
-        })
+        topic_tree(&TopicTreeConfig { requests: 3000, items: 2000, ..TopicTreeConfig::default() })
     }
 
     #[test]
@@ -115,13 +97,7 @@ mod tests {
     fn the_tree_has_six_levels_with_parents_first() {
         let parents = small_log().items.parents;
         assert_eq!(parents[0], NONE);
-        assert!(
-            parents
-                .iter()
-                .enumerate()
-                .skip(1)
-                .all(|(item, &parent)| (parent as usize) < item)
-        );
+        assert!(parents.iter().enumerate().skip(1).all(|(item, &parent)| (parent as usize) < item));
         let depth_of = |mut item: usize| {
             let mut depth = 0;
             while parents[item] != NONE {

@@ -34,11 +34,8 @@ impl TopicTree {
             // Half of the rest are spread uniformly, half prefer the front, so some parents have many children.
             while level_parents.len() < level_size as usize {
                 let parent_count = parent_level.end - parent_level.start;
-                let choice_count = if rng.chance(0.5) {
-                    parent_count
-                } else {
-                    1 + rng.below(parent_count)
-                };
+                let choice_count =
+                    if rng.chance(0.5) { parent_count } else { 1 + rng.below(parent_count) };
                 level_parents.push(parent_level.start + rng.below(choice_count));
             }
             level_parents.sort_unstable();
@@ -52,12 +49,7 @@ impl TopicTree {
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
         });
         let sizes = sizes.collect();
-        Self {
-            first_child: first_children(&parents),
-            parents,
-            level_starts,
-            sizes,
-        }
+        Self { first_child: first_children(&parents), parents, level_starts, sizes }
     }
 
     /// The children of an item, which are neighbours.
@@ -84,18 +76,11 @@ impl TopicTree {
     }
 
     pub(super) fn into_items(self) -> Items {
-        let level_of = |item: u32| {
-            self.level_starts
-                .partition_point(|&level_start| level_start <= item)
-                - 1
-        };
+        let level_of =
+            |item: u32| self.level_starts.partition_point(|&level_start| level_start <= item) - 1;
         let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);
         let keys = (0..self.parents.len() as u32).map(key).collect();
-        Items {
-            keys,
-            parents: self.parents,
-            sizes: self.sizes,
-        }
+        Items { keys, parents: self.parents, sizes: self.sizes }
     }
 }
 
@@ -106,9 +91,8 @@ fn split_into_levels(item_count: u32) -> [u32; LEVELS + 1] {
     let mut level_sizes = [1u32; LEVELS];
     level_sizes[5] = page_count;
     for level in [1, 2, 3] {
-        level_sizes[level] = (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1])
-            .ceil()
-            .max(2.0) as u32;
+        level_sizes[level] =
+            (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1]).ceil().max(2.0) as u32;
         items_left -= level_sizes[level];
     }
     level_sizes[4] = items_left;

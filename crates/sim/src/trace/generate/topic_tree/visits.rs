@@ -6,9 +6,8 @@ use super::tree::TopicTree;
 use crate::trace::log::NONE;
 
 /// The routes, in the order of their numbers.
-pub(super) const ROUTES: [&str; 7] = [
-    "home", "browse", "lesson", "page", "search", "api", "export",
-];
+pub(super) const ROUTES: [&str; 7] =
+    ["home", "browse", "lesson", "page", "search", "api", "export"];
 const HOME: u32 = 0;
 const BROWSE: u32 = 1;
 const LESSON: u32 = 2;
@@ -72,14 +71,7 @@ impl<'a> Visitors<'a> {
             weight_sum
         });
         let weight_sums = weight_sums.collect();
-        Self {
-            tree,
-            rng,
-            lessons,
-            weight_sums,
-            visits: Vec::new(),
-            time_us: 0,
-        }
+        Self { tree, rng, lessons, weight_sums, visits: Vec::new(), time_us: 0 }
     }
 
     /// Draws visitors until there are `count` requests.
@@ -196,19 +188,10 @@ impl<'a> Visitors<'a> {
     }
 
     fn push(&mut self, route: u32, page: u32, items: Vec<u32>) {
-        let render_us = if route == API {
-            6000.0
-        } else {
-            RENDER_US + RENDER_ITEM_US * items.len() as f64
-        };
+        let render_us =
+            if route == API { 6000.0 } else { RENDER_US + RENDER_ITEM_US * items.len() as f64 };
         let base_us = (render_us * self.rng.log_normal(RENDER_SIGMA)) as u32;
-        self.visits.push(Visit {
-            time_us: self.time_us,
-            base_us,
-            page,
-            route,
-            items,
-        });
+        self.visits.push(Visit { time_us: self.time_us, base_us, page, route, items });
         self.time_us += (-PAUSE_US * (1.0 - self.rng.next_fraction()).ln()) as u64;
     }
 }
