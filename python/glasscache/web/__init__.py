@@ -2,7 +2,7 @@
 
 `CacheASGI` and `CacheWSGI` are shared caches by RFC 9111: responses stream while they are stored, one
 request a key fetches while the others wait or get the stale response, and `Rules` decide what the RFC
-leaves to a site. `purge`, `purge_prefix` and `purge_tag` remove, or make stale, what is stored.
+leaves to a site. `Purger` and `AsyncPurger` remove, or make stale, what is stored.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glasscache.web.asgi import CacheASGI
-    from glasscache.web.purge import Purger
+    from glasscache.web.purge import AsyncPurger, Purger
     from glasscache.web.rules import Rules
     from glasscache.web.settings import CacheSettings
     from glasscache.web.wsgi import CacheWSGI
 
-__all__ = ["CacheASGI", "CacheSettings", "CacheWSGI", "Purger", "Rules"]
+__all__ = ["AsyncPurger", "CacheASGI", "CacheSettings", "CacheWSGI", "Purger", "Rules"]
 
 _LAZY_MODULES = {
+    "AsyncPurger": "glasscache.web.purge",
     "CacheASGI": "glasscache.web.asgi",
     "CacheSettings": "glasscache.web.settings",
     "CacheWSGI": "glasscache.web.wsgi",

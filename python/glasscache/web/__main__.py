@@ -118,7 +118,14 @@ def _purge(options: argparse.Namespace, purger: Purger) -> tuple[str, Any]:
         purger.prefix(options.prefix, soft=options.soft)
     else:
         purger.tag(options.tag, soft=options.soft)
-    text = "purged\n" if was_stored else "nothing was stored\n"
+    text = (
+        "purged\n"
+        if was_stored
+        else (
+            f"nothing was stored under namespace {options.namespace!r} and version {options.version!r}: "
+            "write those of the middleware's settings, --namespace and --version\n"
+        )
+    )
     return text, {"is_purged": was_stored, "soft": options.soft}
 
 

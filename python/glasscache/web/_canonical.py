@@ -1,10 +1,16 @@
-"""Canonical URLs: which spellings of host, path and query name one response."""
+"""Canonical URLs: which spellings of host, path and query name one response.
+
+Host and path have one spelling in keys, in rules and in what the application gets: the host in lower case
+without its final dot and the scheme's own port, the path percent-decoded and encoded again (RFC 3986,
+section 6.2). What servers and applications may read in several ways is ambiguous, and is not cached.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
 from glasscache.errors import BadSetting
 
@@ -13,12 +19,47 @@ if TYPE_CHECKING:
 
     from glasscache.web._message import Request
 
-__all__ = ["UrlCanonicaliser", "parse_canonicaliser"]
+__all__ = ["UrlCanonicaliser", "canonical_host", "canonical_path", "parse_canonicaliser"]
+
+_PLAIN_HOST: Final = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_HOST: Final = re.compile(rb"([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])\.?(?::([0-9]{0,5}))?")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+"""What a path may have unencoded (RFC 3986, section 3.3)."""
+_PLAIN_PATH: Final = re.compile(rb"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9:@!$&'()*+,;=._~-]+)*/?")
+_AMBIGUOUS_PATH: Final = re.compile(rb"//|/\.{1,2}(?:/|\Z)|[\x00-\x1f\x7f\\]|\A[^/]")
+"""Empty and dot segments, control characters and backslashes: some applications resolve them, some do not."""
+
+
+def canonical_host(host: bytes, scheme: str) -> tuple[bytes, bytes, bool]:
+    """Return a Host field in its one spelling, the name alone, and whether it is ambiguous."""
+    if _PLAIN_HOST.fullmatch(host) or not host:
+        return host, host, False
+    match = _HOST.fullmatch(host.strip().lower())
+    if match is None:
+        return host, host, True
+    name, port = match[1], int(match[2] or 0)
+    if not match[2] or port == _DEFAULT_PORTS.get(scheme):
+        return name, name, False
+    return b"%b:%d" % (name, port), name, False
+
+
+def canonical_path(path: bytes) -> tuple[bytes, str, bool]:
+    """Return a path encoded in one way, its text as applications read it, and whether it is ambiguous."""
+    if _PLAIN_PATH.fullmatch(path):
+        path = path or b"/"
+        return path, path.decode("ascii"), False
+    decoded_path = unquote_to_bytes(path)
+    return (
+        quote(decoded_path, safe=_PATH_SAFE).encode("ascii"),
+        decoded_path.decode("utf-8", "replace"),
+        _AMBIGUOUS_PATH.search(decoded_path) is not None,
+    )
 
 
 @dataclass(frozen=True)
 class UrlCanonicaliser:
-    """What is done with a URL before it becomes a key; the application sees it as it was sent."""
+    """What is done with a URL before it becomes a key; the application gets the same URL."""
 
     sorts_query: bool
     dropped_names: re.Pattern[str] | None
@@ -31,7 +72,7 @@ class UrlCanonicaliser:
         """Return host, path and query of the canonical URL."""
         path = request.path
         if self.lowers_path:
-            path = path.lower()
+            path = canonical_path(request.path_text.lower().encode())[0]
         if self.trailing_slash == "strip" and len(path) > 1:
             path = path.rstrip(b"/") or b"/"
         elif self.trailing_slash == "add" and not path.endswith(b"/"):
@@ -87,6 +128,8 @@ def parse_canonicaliser(table: Mapping[str, Any], rule_location: str) -> UrlCano
     if trailing_slash not in (None, "strip", "add"):
         raise BadSetting(f'{rule_location}: trailing_slash = {trailing_slash!r}: "strip" or "add"')
     host = table.get("host")
+    if host is not None and canonical_host(str(host).encode(), "http")[2]:
+        raise BadSetting(f'{rule_location}: host = {host!r}: a name such as "www.shop.example"')
     for setting in ("query_drop", "query_keep"):
         globs = table.get(setting)
         if globs is not None and not isinstance(globs, list | tuple):

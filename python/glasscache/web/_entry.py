@@ -13,6 +13,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from glasscache.web._fields import with_vary
+
 if TYPE_CHECKING:
     from glasscache.web._fields import Fields
 
@@ -26,7 +28,9 @@ __all__ = [
 ]
 
 _HEAD: Final = struct.Struct("<4sI16sdIIIIHHQQQII")
-_ENTRY_MAGIC, _OTHER_MAGIC = b"GCW1", b"GCM1"
+_ENTRY_MAGIC, _OTHER_MAGIC = b"GCW2", b"GCM1"
+GZIP: Final = b"gzip"
+IDENTITY: Final = b"identity"
 _LIFETIME_MAX_S: Final = 2**32 - 1
 
 MUST_REVALIDATE: Final = 1
@@ -36,7 +40,11 @@ NO_CACHE: Final = 2
 HAS_GRACE: Final = 4
 """`stale_while_revalidate_s` was set by a rule."""
 HEURISTIC: Final = 8
-"""The response states no lifetime: it is not sent to requests with cookies or credentials."""
+"""The response states no lifetime: it is not sent to requests with cookies."""
+NO_CREDENTIALS: Final = 16
+"""The response does not say that it is for everyone: none with credentials beside its key gets it."""
+NO_AUTHORIZATION: Final = 32
+"""The same for Authorization, which `must-revalidate` permits, too."""
 
 
 class UnreadableRecord(Exception):
@@ -54,7 +62,7 @@ class Entry:
         stale_while_revalidate_s: seconds after it in which it may be sent while it is refreshed.
         stale_if_error_s: seconds after it in which it may be sent instead of an error.
         status: the status code.
-        flags: MUST_REVALIDATE, NO_CACHE, HAS_GRACE, HEURISTIC.
+        flags: MUST_REVALIDATE, NO_CACHE, HAS_GRACE, HEURISTIC, NO_CREDENTIALS, NO_AUTHORIZATION.
         purge_seq: the purge clock when its fetch began.
         length: bytes of the whole body.
         write_id: names the chunks of the body; 0 if the body is in the record.
@@ -62,6 +70,9 @@ class Entry:
         fields: of the response, with lower-case names.
         tags: by which it can be purged.
         body: the body, unless it is in chunks.
+        url: host, path and query.
+        coding: "gzip" if the cache has compressed the body, "identity" if it compresses it for other clients.
+        added_vary: fields of the request that rules put into the key, for caches downstream.
 
     """
 
@@ -80,6 +91,8 @@ class Entry:
     tags: tuple[bytes, ...] = ()
     body: bytes = b""
     url: bytes = b""
+    coding: bytes = b""
+    added_vary: tuple[bytes, ...] = ()
     hit_fields: tuple[int, Fields] | None = field(
         default=None, init=False, compare=False, repr=False
     )
@@ -87,7 +100,8 @@ class Entry:
 
     def encode(self) -> bytes:
         """Return the record."""
-        texts: list[bytes] = [self.url, b" ".join(self.tags)]
+        additions = b" ".join((self.coding, *self.added_vary))
+        texts: list[bytes] = [self.url, b" ".join(self.tags), additions]
         for pair in self.fields:
             texts += pair
         joined_texts = b"\0".join(texts)
@@ -114,9 +128,29 @@ class Entry:
     def fields_to_send(self) -> Fields:
         """Return the fields of a whole response, without Age and Cache-Status, which each reply makes."""
         fields = [pair for pair in self.fields if pair[0] != b"age"]
-        if not self.is_bodiless and self.field_value(b"content-length") is None:
+        if self.coding or self.added_vary:
+            fields = self._with_additions(fields)
+        is_length_stated = self.coding != GZIP and self.field_value(b"content-length") is not None
+        if not self.is_bodiless and not is_length_stated:
             fields.append((b"content-length", b"%d" % self.length))
         return fields
+
+    @property
+    def variant_names(self) -> tuple[bytes, ...]:
+        """Return the fields of the request by which the cache itself tells variants apart."""
+        return (b"accept-encoding",) if self.coding else ()
+
+    def _with_additions(self, fields: Fields) -> Fields:
+        """Return fields with what the cache adds to the application's: a coding, a weak tag, Vary."""
+        fields = with_vary(fields, (*self.added_vary, *self.variant_names))
+        if self.coding != GZIP:
+            return fields
+        # Another representation: its tag is weak, for it stands for the same content.
+        return [
+            (name, value if name != b"etag" or value.startswith(b"W/") else b"W/" + value)
+            for name, value in fields
+            if name not in {b"content-length", b"accept-ranges"}
+        ] + [(b"content-encoding", GZIP)]
 
     def field_value(self, name: bytes) -> bytes | None:
         """Return the first value of a field."""
@@ -210,13 +244,14 @@ def _decode_entry(data: bytes, digest: bytes) -> Entry:
     body_start = _HEAD.size + texts_length
     if len(data) != body_start + inline_length or (not write_id and length != inline_length):
         raise UnreadableRecord("cut short")
-    url, tags, *texts = data[_HEAD.size : body_start].split(b"\0")
+    url, tags, additions, *texts = data[_HEAD.size : body_start].split(b"\0")
+    coding, *added_vary = additions.split(b" ")
     if len(texts) % 2:
         raise UnreadableRecord("of half a field")
     fields = list(zip(texts[::2], texts[1::2], strict=True))
     return Entry(
         digest, born_at, fresh_s, while_revalidate_s, if_error_s, status, flags, purge_seq, length, write_id,
-        cost_ms, fields, tuple(tags.split()), data[body_start:], url,
+        cost_ms, fields, tuple(tags.split()), data[body_start:], url, coding, tuple(added_vary),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache._steps import Sleep, call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
-from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
+from glasscache.web._lease import SELF_REDIRECT, UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
 from glasscache.web._reply import CONDITIONAL_FIELDS, Reply, gateway_timeout, reply_of
@@ -56,20 +56,20 @@ class StoredReply:
 class Exchange:
     """One request and its response."""
 
-    __slots__ = ("client", "lookup", "request", "settings", "shared")
+    __slots__ = ("client", "lookup", "request", "sent_request", "settings", "shared")
 
     def __init__(self, shared: SharedState, client: Any, request: Request) -> None:
         """Begin an exchange; nothing is read yet."""
-        self.shared, self.client, self.request = shared, client, request
+        self.shared, self.client, self.sent_request = shared, client, request
         self.settings: Settings = shared.settings_of(request)
-        self.lookup = Lookup(shared, request, self.settings)
+        self.request = request.canonical(self.settings)
+        """What the key is made of, and what the application gets unless the request bypasses the cache."""
+        self.lookup = Lookup(shared, self.request, self.settings)
 
     @property
     def url(self) -> bytes:
         """Return the canonical host, path and query."""
-        request = self.request
-        host, path, query = self.settings.url or (request.host, request.path, request.query)
-        return host + path + (b"?" + query if query else b"")
+        return self.request.url
 
     def lease_of(self, fetch: Fetch) -> Lease:
         """Return what a fetch may store."""
@@ -85,8 +85,9 @@ class Exchange:
             return b"method"
         if self.settings.bypass:
             return b"bypass; detail=rule"
-        if request.is_ambiguous:
-            return b"bypass; detail=ambiguous-request"
+        ambiguity = request.ambiguity or self.settings.ambiguity
+        if ambiguity:
+            return b"bypass; detail=" + ambiguity.encode()
         headers = request.headers
         if b"if-match" in headers or b"if-unmodified-since" in headers or b"upgrade" in headers:
             return b"bypass; detail=conditional"
@@ -184,7 +185,7 @@ class Exchange:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
             lookup.reset()
 
-    def _decide_without_lease(
+    def _decide_without_lease(  # noqa: PLR0911 - one line a case
         self, reuse: Reuse | None, waited_s: float
     ) -> Generator[Any, Any, StoredReply | Fetch | None]:
         """Return what a request does that neither uses what is stored nor waits for another's fetch."""
@@ -192,9 +193,11 @@ class Exchange:
         if "only-if-cached" in self.request.directives:
             return StoredReply(gateway_timeout())
         if isinstance(lookup.record, UncacheableRecord):
+            if lookup.record.reason == SELF_REDIRECT:
+                return self._forward_as_sent()
             return self._forward(b"uri-miss; detail=uncacheable", may_store=True)
         if reuse is not None and reuse.kind == "pass":
-            fetch = self._forward(b"bypass; detail=heuristic")
+            fetch = self._forward(b"bypass; detail=" + reuse.reason.encode())
             fetch.entry = None  # not even instead of an error
             return fetch
         if reuse is not None and (reuse.reason.startswith("request") or reuse.reason == "no-cache"):
@@ -406,21 +409,7 @@ class Exchange:
     def _plain_fields(self) -> Fields:
         """Return the request's fields without what concerns this client's copy only."""
         dropped_names = CONDITIONAL_FIELDS | {b"if-range", b"range"}
-        fields = [pair for pair in self.request.fields if pair[0] not in dropped_names]
-        return self._with_passed_cookies(fields)
-
-    def _with_passed_cookies(self, fields: Fields) -> Fields:
-        """Drop the cookies that rules keep from the application."""
-        passed_cookies = self.settings.pass_cookies
-        if passed_cookies is None or b"cookie" not in self.request.headers:
-            return fields
-        cookies = "; ".join(
-            f"{name}={value}"
-            for name, value in self.request.cookies().items()
-            if name in passed_cookies
-        )
-        fields = [pair for pair in fields if pair[0] != b"cookie"]
-        return [*fields, (b"cookie", cookies.encode("latin-1"))] if cookies else fields
+        return [pair for pair in self.request.fields if pair[0] not in dropped_names]
 
     def _forward_uncollapsed(self, forward_reason: bytes) -> Generator[Any, Any, Fetch]:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
@@ -432,6 +421,12 @@ class Exchange:
             )
             self.lookup.remember_stored(record_bytes)
         return self._forward(forward_reason, may_store=may_store)
+
+    def _forward_as_sent(self) -> Fetch:
+        """Return a fetch of the request as it was sent: the application redirects the canonical URL."""
+        fetch = self._forward(b"bypass; detail=" + SELF_REDIRECT.encode())
+        fetch.fields, fetch.entry, fetch.is_as_sent = self.sent_request.fields, None, True
+        return fetch
 
     def _forward(self, forward_reason: bytes, *, may_store: bool = False) -> Fetch:
         """Return a fetch without a lease."""

@@ -28,6 +28,7 @@ __all__ = [
     "parse_targeted",
     "parse_whole_number",
     "split_list",
+    "with_vary",
 ]
 
 Fields = list[tuple[bytes, bytes]]
@@ -72,6 +73,17 @@ def split_list(value: bytes) -> list[bytes]:
         member += char
     members.append(bytes(member).strip())
     return [member for member in members if member]
+
+
+def with_vary(fields: Fields, names: Iterable[bytes]) -> Fields:
+    """Return fields whose Vary has these names, too."""
+    vary = combined_value(fields, b"vary")
+    known_names = {name.lower() for name in split_list(vary or b"")}
+    missing_names = [name for name in dict.fromkeys(names) if name not in known_names]
+    if not missing_names or b"*" in known_names:
+        return fields
+    members = ([vary] if vary else []) + missing_names
+    return [pair for pair in fields if pair[0] != b"vary"] + [(b"vary", b", ".join(members))]
 
 
 @lru_cache(maxsize=1024)

@@ -28,6 +28,8 @@ __all__ = ["UNCACHEABLE_S", "Fetch", "Lease"]
 
 UNCACHEABLE_S: Final = 10
 """So long requests for a response that could not be stored do not wait for each other."""
+SELF_REDIRECT: Final = "self-redirect"
+"""Why a redirect is not stored whose target has the same key: the application wants another spelling."""
 FAILED_S: Final = 1
 """The same for a failed application."""
 
@@ -45,6 +47,7 @@ class Fetch:
         may_store: whether the response may be stored.
         is_leased: whether this request holds the lease of the key.
         token: of the lease of a refresh.
+        is_as_sent: whether the application gets the request as it was sent, past the cache.
 
     """
 
@@ -56,6 +59,7 @@ class Fetch:
     may_store: bool = False
     is_leased: bool = False
     token: str = ""
+    is_as_sent: bool = False
 
 
 @dataclass(slots=True)

@@ -7,15 +7,24 @@ which a proxy or a client could make the application reply as if the URL were an
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from glasscache.web._canonical import canonical_host, canonical_path
+from glasscache.web._cookies import NO_COOKIES, parse_cookies
 from glasscache.web._fields import Directives, Fields, parse_cache_control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from glasscache.web._cookies import Cookies
 
 __all__ = ["NO_SETTINGS", "Request", "Settings"]
+
+_NO_NAMES: Final[frozenset[bytes]] = frozenset()
+_EXACT_FIELDS: Final = frozenset({b"cookie", b"authorization"})
+"""Fields in which white space and case may matter to the application."""
 
 URL_BYTES_MAX: Final = 8192
 """Longer URLs go to the application uncached: they are hardly reused, and their keys are cheap to make up."""
@@ -24,11 +33,12 @@ KEYED_FIELDS: Final = frozenset({
     b"forwarded", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-port",
     b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-original-url", b"x-rewrite-url",
     b"x-original-host", b"x-host", b"x-http-method-override", b"x-http-method", b"x-method-override",
-    b"front-end-https", b"x-url-scheme",
+    b"front-end-https", b"x-url-scheme", b"x-forwarded-protocol", b"x-forwarded-uri", b"x-forwarded-path",
+    b"x-script-name", b"x-scheme", b"x-original-uri", b"x-envoy-original-path",
 })  # fmt: skip
 """Fields that frameworks take for parts of the URL: without them in the key a request could poison others."""
 
-_SINGLE_FIELDS: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_SINGLE_FIELDS: Final = KEYED_FIELDS | {b"host", b"content-length", b"transfer-encoding"}
 """Fields of which servers differ in what they make of two."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH"})
@@ -46,6 +56,9 @@ class Settings:
         no_store: do not store the response.
         tags: tags of the response besides those of its field.
         tag_field: the response field that lists tags, in lower case.
+        keyed_conditions: what conditions of rules read of the request, and its value, in the key.
+        ambiguity: why applications may read otherwise what rules read of the request; empty if they do not.
+        store_set_cookie: names of the cookies that a stored response may set.
         vary_on: request fields ("header:x"), cookies ("cookie:x"), "device" or "language" in the key.
         pass_cookies: the request's cookies that the application gets; None passes all.
         strip_cookies: remove Set-Cookie from the response.
@@ -65,6 +78,9 @@ class Settings:
     no_store: bool = False
     tags: tuple[str, ...] = ()
     tag_field: bytes | None = None
+    keyed_conditions: tuple[tuple[bytes, bytes], ...] = ()
+    ambiguity: str = ""
+    store_set_cookie: tuple[str, ...] = ()
     vary_on: tuple[str, ...] = ()
     pass_cookies: frozenset[str] | None = None
     strip_cookies: bool = False
@@ -75,24 +91,45 @@ class Settings:
     deciding_rules: dict[str, str] = field(default_factory=dict[str, str])
     matched_rules: tuple[Any, ...] = ()
 
+    @property
+    def vary_names(self) -> tuple[bytes, ...]:
+        """Return the fields of the request that `vary_on` puts into the key, for Vary."""
+        return tuple(dict.fromkeys(map(_field_of_selector, self.vary_on)))
+
+
+def _field_of_selector(selector: str) -> bytes:
+    kind, _, name = selector.partition(":")
+    fields = {"cookie": b"cookie", "device": b"user-agent", "language": b"accept-language"}
+    return fields.get(kind) or name.lower().encode()
+
 
 NO_SETTINGS: Final = Settings()
 
 
 class Request:
-    """The head of a request."""
+    """The head of a request, in the one spelling that keys, rules and the application read.
+
+    Attributes:
+        method: in upper case.
+        scheme: "http" or "https".
+        host: the Host field, without a final dot and the scheme's own port.
+        host_name: the host without its port.
+        path: percent-encoded in one way.
+        path_text: the path decoded, as applications read it.
+        query: without its question mark.
+        fields: pairs with lower-case names, as the application gets them.
+        headers: the values by name, those of repeated fields joined.
+        directives: of Cache-Control.
+        repeated_names: of fields that were sent more than once.
+        ambiguity: why servers and applications may read the request differently; empty if they do not.
+        is_identified: whether something outside this cache has found out who the client is.
+
+    """
 
     __slots__ = (
-        "directives",
-        "fields",
-        "headers",
-        "host",
-        "is_ambiguous",
-        "method",
-        "path",
-        "query",
-        "scheme",
-    )
+        "_cookies", "_keyed_text", "ambiguity", "directives", "fields", "headers", "host", "host_name",
+        "is_identified", "method", "path", "path_text", "query", "repeated_names", "scheme",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -107,41 +144,142 @@ class Request:
         Args:
             method: in upper case.
             scheme: "http" or "https".
-            path: as it was sent, percent-encoded.
+            path: percent-encoded in any way.
             query: without its question mark.
             fields: pairs with lower-case names.
 
         """
-        self.method, self.scheme, self.path, self.query = method, scheme, path, query
+        self.method, self.scheme, self.query = method, scheme, query
+        self.path, self.path_text, is_path_ambiguous = canonical_path(path)
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
-        headers, is_ambiguous = dict(self.fields), False
-        if len(headers) != len(self.fields):
-            headers, is_ambiguous = _combine_headers(self.fields)
-        self.headers = headers
-        self.host = headers.get(b"host", b"").strip().lower()
-        cache_control = headers.get(b"cache-control")
+        self.headers, self.repeated_names = dict(self.fields), _NO_NAMES
+        if len(self.headers) != len(self.fields):
+            self.headers, self.repeated_names = _combine_headers(self.fields)
+        sent_host = self.headers.get(b"host", b"")
+        self.host, self.host_name, is_host_ambiguous = canonical_host(sent_host, scheme)
+        self.is_identified = False
+        self._keyed_text: bytes | None = None
+        self._cookies: Cookies | None = None
+        self.directives = self._parse_directives()
+        self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
+        if not self.ambiguity and (self.host is not sent_host or self.repeated_names):
+            self._replace_fields({b"host": self.host, **self._joined_cookies()})
+
+    def _parse_directives(self) -> Directives:
+        cache_control = self.headers.get(b"cache-control")
         if cache_control is not None:
-            self.directives: Directives = parse_cache_control(cache_control)
-        elif b"no-cache" in headers.get(b"pragma", b""):
-            self.directives = {"no-cache": None}
-        else:
-            self.directives = {}
+            return parse_cache_control(cache_control)
+        return {"no-cache": None} if b"no-cache" in self.headers.get(b"pragma", b"") else {}
+
+    def _find_ambiguity(self, is_path_ambiguous: bool, is_host_ambiguous: bool) -> str:
+        """Return what servers and applications differ in: a body, two hosts, a name with an underscore.
+
+        A name with an underscore is another field to some gateways and the one with a hyphen to others.
+        """
+        headers = self.headers
         content_length = headers.get(b"content-length")
-        # A GET with a body, two hosts or two lengths: servers differ in what they make of it. A name with an
-        # underscore is another field to some gateways (WSGI, Django) and the one with a hyphen to others.
-        self.is_ambiguous = (
-            is_ambiguous
-            or b"transfer-encoding" in headers
+        if (
+            b"transfer-encoding" in headers
             or (content_length is not None and content_length.strip() not in {b"0", b""})
-            or len(path) + len(query) > URL_BYTES_MAX
+            or not self.repeated_names.isdisjoint(_SINGLE_FIELDS)
             or b"_" in b"".join(headers)
-            or b"\0" in path
+        ):
+            return "ambiguous-request"
+        if is_host_ambiguous:
+            return "ambiguous-host"
+        if len(self.path) + len(self.query) > URL_BYTES_MAX or b"\0" in self.query:
+            return "ambiguous-request"
+        return "ambiguous-path" if is_path_ambiguous else ""
+
+    def _joined_cookies(self) -> dict[bytes, bytes]:
+        """Return the cookies of several fields as one: some frameworks read the first field only."""
+        if b"cookie" not in self.repeated_names:
+            return {}
+        return {b"cookie": self.headers[b"cookie"]}
+
+    def _replace_fields(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Give fields other values; None removes one."""
+        kept_fields = [pair for pair in self.fields if pair[0] not in changes]
+        new_fields = [(name, value) for name, value in changes.items() if value is not None]
+        self.fields = new_fields + kept_fields
+        self.headers = {**self.headers, **dict(new_fields)}
+        for name, value in changes.items():
+            if value is None:
+                self.headers.pop(name, None)
+
+    def with_url(self, url: tuple[bytes, bytes, bytes]) -> Request:
+        """Return the request with another host, path and query."""
+        changed = self._copy()
+        host, path, changed.query = url
+        changed.host, changed.host_name, _ = canonical_host(host, self.scheme)
+        changed.path, changed.path_text, is_ambiguous = canonical_path(path)
+        if is_ambiguous and not changed.ambiguity:
+            changed.ambiguity = "ambiguous-path"
+        if changed.host != self.host:
+            changed._replace_fields({b"host": changed.host})  # noqa: SLF001 - of the same class
+        return changed
+
+    def canonical(self, settings: Settings) -> Request:
+        """Return what the application gets: URL, cookies and values exactly as they are in the key."""
+        if self._keyed_text is not None:
+            return self
+        keyed_parts = self._keyed_fields()
+        changes = self._passed_cookies(settings.pass_cookies)
+        for selector in settings.vary_on:
+            value, changed_fields = _vary_value(self, selector)
+            keyed_parts.append((selector.encode(), value))
+            changes.update(changed_fields)
+        keyed_parts += settings.keyed_conditions
+        changed = self
+        if settings.url is not None and settings.url != (self.host, self.path, self.query):
+            changed = self.with_url(settings.url)
+        elif changes:
+            changed = self._copy()
+        changed._keyed_text = b"".join(  # noqa: SLF001 - of the same class
+            b"\n%b:%d:%b" % (label, len(value), value) for label, value in keyed_parts
         )
+        if changes:
+            changed._replace_fields(changes)  # noqa: SLF001
+            changed._cookies = None  # noqa: SLF001
+        return changed
+
+    def as_get(self) -> Request:
+        """Return the GET for the same URL: what is stored for it concerns requests of other methods, too."""
+        get_request = self._copy()
+        get_request.method, get_request._keyed_text = "GET", None  # noqa: SLF001 - of the same class
+        return get_request
+
+    def _copy(self) -> Request:
+        copied = object.__new__(Request)
+        for name in Request.__slots__:
+            setattr(copied, name, getattr(self, name))
+        return copied
+
+    def _keyed_fields(self) -> list[tuple[bytes, bytes]]:
+        headers = self.headers
+        if KEYED_FIELDS.isdisjoint(headers):
+            return []
+        # Sorted: the order of a set differs from process to process, and keys must not.
+        return [(name, headers[name]) for name in sorted(KEYED_FIELDS & headers.keys())]
+
+    def _passed_cookies(self, names: frozenset[str] | None) -> dict[bytes, bytes | None]:
+        """Return the Cookie field without the cookies that rules keep from the application."""
+        if names is None or b"cookie" not in self.headers:
+            return {}
+        passed = "; ".join(
+            f"{name}={value}" for name, value in self.cookies().items() if name in names
+        )
+        return {b"cookie": passed.encode("latin-1") if passed else None}
 
     @property
     def is_safe(self) -> bool:
         """Whether the method changes nothing at the origin."""
         return self.method in SAFE_METHODS
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether servers and applications may read the request differently."""
+        return bool(self.ambiguity)
 
     def digest(self, version: bytes, settings: Settings) -> bytes:
         """Return the 16 bytes that name this request's responses.
@@ -155,56 +293,35 @@ class Request:
 
     def key_text(self, version: bytes, settings: Settings) -> bytes:
         """Return what the digest is of: the URL, and fields that are part of the key."""
-        text = self._url_text(version, settings)
-        if self.is_keyed_by_fields(settings):
-            text += self._fields_text(settings)
-        return text
+        canonical = self.canonical(settings)
+        return canonical._url_text(version) + (canonical._keyed_text or b"")  # noqa: SLF001
 
     def url_digest(self, version: bytes, settings: Settings) -> bytes:
         """Return the 16 bytes that name the URL, which all its requests share whatever their fields are."""
-        return digest_of(self._url_text(version, settings))
+        return digest_of(self.canonical(settings)._url_text(version))  # noqa: SLF001
 
     def is_keyed_by_fields(self, settings: Settings) -> bool:
-        """Whether the URL alone is not the key: by a field that may change it, or by a rule's `vary_on`."""
-        return bool(settings.vary_on) or not KEYED_FIELDS.isdisjoint(self.headers)
+        """Whether the URL alone is not the key: by a field that may change it, or by what rules read."""
+        return bool(self.canonical(settings)._keyed_text)  # noqa: SLF001
 
-    def _url_text(self, version: bytes, settings: Settings) -> bytes:
-        host, path, query = settings.url or (self.host, self.path, self.query)
-        return b"\0".join((version, self.scheme.encode(), host, path, query))
+    def _url_text(self, version: bytes) -> bytes:
+        return b"\0".join((version, self.scheme.encode(), self.host, self.path, self.query))
 
-    def _fields_text(self, settings: Settings) -> bytes:
-        headers = self.headers
-        # Sorted: the order of a set differs from process to process, and keys must not.
-        parts = [
-            b"\n" + name + b":" + headers[name] for name in sorted(KEYED_FIELDS & headers.keys())
-        ]
-        parts += [
-            b"\n" + selector.encode() + b"=" + self.vary_value(selector)
-            for selector in settings.vary_on
-        ]
-        return b"".join(parts)
+    @property
+    def url(self) -> bytes:
+        """Return host, path and query."""
+        return self.host + self.path + (b"?" + self.query if self.query else b"")
+
+    def parsed_cookies(self) -> Cookies:
+        """Return the cookies, and whether frameworks read them alike."""
+        if self._cookies is None:
+            cookie_field = self.headers.get(b"cookie")
+            self._cookies = NO_COOKIES if cookie_field is None else parse_cookies(cookie_field)
+        return self._cookies
 
     def cookies(self) -> dict[str, str]:
-        """Return the cookies by name; of several with one name the first."""
-        cookies: dict[str, str] = {}
-        for part in self.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            name, _, value = part.strip().partition("=")
-            if name:
-                cookies.setdefault(name, value)
-        return cookies
-
-    def vary_value(self, selector: str) -> bytes:
-        """Return what a rule's `vary_on` finds in this request."""
-        selector_kind, _, name = selector.partition(":")
-        match selector_kind:
-            case "cookie":
-                return self.cookies().get(name, "").encode("latin-1")
-            case "device":
-                return _device_of(self.headers.get(b"user-agent", b""))
-            case "language":
-                return _preferred_language(self.headers.get(b"accept-language", b""))
-            case _:
-                return normalized_value(name.encode(), self.headers.get(name.encode()))
+        """Return the cookies by name; of several with one name the last."""
+        return self.parsed_cookies().values
 
 
 def digest_of(text: bytes) -> bytes:
@@ -212,18 +329,57 @@ def digest_of(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def _combine_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:
-    """Return the values by name, those of repeated fields joined, and whether one may not be repeated."""
+def _combine_headers(fields: Fields) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
+    """Return the values by name, those of repeated fields joined, and the names of those."""
     headers: dict[bytes, bytes] = {}
-    is_ambiguous = False
+    repeated_names: set[bytes] = set()
     for name, value in fields:
         if name in headers:
-            is_ambiguous = is_ambiguous or name in _SINGLE_FIELDS
+            repeated_names.add(name)
             separator = b"; " if name == b"cookie" else b", "
             headers[name] = headers[name] + separator + value
         else:
             headers[name] = value
-    return headers, is_ambiguous
+    return headers, frozenset(repeated_names)
+
+
+_ABSENT: Final = b"\0"
+_USER_AGENTS: Final = {
+    b"desktop": b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120 "
+    b"Safari/537.36",
+    b"mobile": b"Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120 "
+    b"Mobile Safari/537.36",
+    b"tablet": b"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+    b"Version/17.0 Mobile/15E148 Safari/604.1",
+}
+"""What the application gets for a device: one field for all clients whose responses have one key."""
+
+
+def _vary_value(request: Request, selector: str) -> tuple[bytes, dict[bytes, bytes | None]]:
+    """Return what a rule's `vary_on` finds in a request, and the fields that say the same and no more."""
+    selector_kind, _, name = selector.partition(":")
+    headers = request.headers
+    match selector_kind:
+        case "cookie":
+            cookie = request.cookies().get(name)
+            return _ABSENT if cookie is None else cookie.encode("latin-1"), {}
+        case "device":
+            device = _device_of(headers.get(b"user-agent", b""))
+            return device, {b"user-agent": _USER_AGENTS[device]}
+        case "language":
+            language = _preferred_language(headers.get(b"accept-language", b""))
+            return language, {b"accept-language": language or None}
+        case _:
+            encoded_name = name.lower().encode()
+            value = headers.get(encoded_name)
+            if value is None:
+                return _ABSENT, {}
+            if encoded_name in _NEGOTIATED_FIELDS:
+                value = normalized_value(encoded_name, value)
+            return value, {encoded_name: value}
+
+
+_NEGOTIATED_FIELDS: Final = frozenset({b"accept-encoding", b"accept-language"})
 
 
 def _device_of(user_agent: bytes) -> bytes:
@@ -233,18 +389,23 @@ def _device_of(user_agent: bytes) -> bytes:
     return b"mobile" if b"mobi" in lowered or b"android" in lowered else b"desktop"
 
 
+_LANGUAGE: Final = re.compile(
+    rb"[ \t]*([a-z]{1,8}|\*)(?:-[a-z0-9]{1,8})*[ \t]*(?:;[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*)?"
+)
+
+
 def _preferred_language(accept_language: bytes) -> bytes:
-    """Return the primary language that the client prefers, such as b"de"."""
-    best, best_quality = b"", -1.0
-    for part in accept_language.lower().split(b","):
-        tag, _, parameter = part.partition(b";")
-        try:
-            quality = float(parameter.strip()[2:]) if parameter.strip().startswith(b"q=") else 1.0
-        except ValueError:
-            quality = 0.0
-        if tag.strip() and quality > best_quality:
-            best, best_quality = tag.strip().split(b"-")[0], quality
+    """Return the primary language that the client prefers, such as b"de"; empty if it names none."""
+    best, best_quality = b"", 0.0
+    for part in accept_language[:_LANGUAGES_BYTES_MAX].lower().split(b","):
+        match = _LANGUAGE.fullmatch(part)
+        quality = 0.0 if match is None else float(match[2] or 1)
+        if match is not None and quality > best_quality:
+            best, best_quality = match[1], quality
     return best
+
+
+_LANGUAGES_BYTES_MAX: Final = 1024
 
 
 def normalized_value(name: bytes, value: bytes | None) -> bytes:
@@ -254,7 +415,9 @@ def normalized_value(name: bytes, value: bytes | None) -> bytes:
     order. An absent field differs from an empty one.
     """
     if value is None:
-        return b"\0"
+        return _ABSENT
+    if name in _EXACT_FIELDS:
+        return value
     parts = [b" ".join(part.split()) for part in value.split(b",")]
     if name == b"accept-encoding":
         return b",".join(sorted(part.lower().replace(b" ", b"") for part in parts if part))

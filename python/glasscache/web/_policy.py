@@ -7,10 +7,17 @@ a cookie, or the response to a request with one.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from glasscache.web._entry import HAS_GRACE, HEURISTIC, MUST_REVALIDATE, NO_CACHE, Entry
+from glasscache.web._entry import (
+    HAS_GRACE,
+    HEURISTIC,
+    MUST_REVALIDATE,
+    NO_AUTHORIZATION,
+    NO_CACHE,
+    NO_CREDENTIALS,
+    Entry,
+)
 from glasscache.web._fields import (
     Directives,
     Fields,
@@ -21,6 +28,13 @@ from glasscache.web._fields import (
     parse_whole_number,
     split_list,
 )
+from glasscache.web._sharing import (
+    AUTHORIZED,
+    FOR_EVERYONE,
+    Refusal,
+    find_refusal,
+    unkeyed_credential,
+)
 
 if TYPE_CHECKING:
     from glasscache.web._message import Request, Settings
@@ -30,6 +44,7 @@ __all__ = [
     "Refusal",
     "Reuse",
     "decide_reuse",
+    "is_compressible",
     "lifetime_of",
     "merge_fields",
     "storable_fields",
@@ -39,10 +54,6 @@ TARGETED_FIELDS: Final = (b"cdn-cache-control",)
 """Targeted fields that this cache obeys instead of Cache-Control, the first of them that is valid."""
 
 _HEURISTIC_STATUSES: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
-_UNDERSTOOD_STATUSES: Final = frozenset({
-    200, 203, 204, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412,
-    413, 414, 415, 416, 417, 421, 422, 426, 428, 429, 431, 451, 500, 501, 502, 503, 504, 505, 511,
-})  # fmt: skip
 _HEURISTIC_DIVISOR: Final = 10
 _HEURISTIC_MAX_S: Final = 86400
 _KEEP_VALIDATED_S: Final = 86400
@@ -58,16 +69,13 @@ HOP_BY_HOP: Final = frozenset({
 _NOT_UPDATED: Final = HOP_BY_HOP | {
     b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag", b"age",
 }  # fmt: skip
-_MALFORMED: Final = re.compile(rb"[\r\n\0]")
-"""What would end a field early: of an application's response to a server, or in a stored record."""
-CREDENTIALS: Final = frozenset({b"cookie", b"authorization"})
+_COMPRESSED_TYPES: Final = (
+    b"text/",
+    b"application/json",
+    b"application/javascript",
+    b"image/svg+xml",
+)
 STALE_FOR_ERROR: Final = frozenset({500, 502, 503, 504})
-
-
-class Refusal(NamedTuple):
-    """A response may not be stored, and why."""
-
-    reason: str
 
 
 class Lifetime(NamedTuple):
@@ -90,6 +98,7 @@ class Reuse(NamedTuple):
 
 
 _FRESH: Final = Reuse("fresh", "")
+_PERSONAL: Final = HEURISTIC | NO_CREDENTIALS | NO_AUTHORIZATION
 
 
 def lifetime_of(
@@ -112,12 +121,9 @@ def lifetime_of(
 
     """
     directives, is_targeted = response_directives(fields)
-    if refusal := _find_refusal(request, settings, status, fields, directives):
+    vary_names = vary_names_of(fields)
+    if refusal := find_refusal(request, settings, status, fields, directives, vary_names):
         return refusal
-    vary = combined_value(fields, b"vary")
-    vary_names = tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
-    if b"*" in vary_names:
-        return Refusal("vary-star")
     if len(vary_names) > VARY_MAX:
         return Refusal("vary-huge")
     now = int(received_at)
@@ -135,13 +141,7 @@ def lifetime_of(
         if fresh_s is None:
             return Refusal("no-lifetime")
     age = _initial_age(fields, date, sent_at, received_at)
-    flags = NO_CACHE if "no-cache" in directives and settings.ttl is None else 0
-    if directives.keys() & {"must-revalidate", "proxy-revalidate", "s-maxage"} and (
-        settings.grace is None or "must-revalidate" in directives
-    ):
-        flags |= MUST_REVALIDATE
-    if stated_lifetime_s is None and settings.ttl is None and "public" not in directives:
-        flags |= HEURISTIC
+    flags = _flags_of(directives, settings, has_lifetime=stated_lifetime_s is not None)
     stale_while_revalidate_s = parse_whole_number(directives.get("stale-while-revalidate")) or 0
     if settings.grace is not None:
         stale_while_revalidate_s, flags = int(settings.grace), flags | HAS_GRACE
@@ -166,6 +166,28 @@ def lifetime_of(
     )
 
 
+def _flags_of(directives: Directives, settings: Settings, *, has_lifetime: bool) -> int:
+    """Return the conditions under which a stored response may be sent."""
+    flags = NO_CACHE if "no-cache" in directives else 0
+    if FOR_EVERYONE.isdisjoint(directives):
+        flags |= NO_CREDENTIALS
+        if AUTHORIZED.isdisjoint(directives):
+            flags |= NO_AUTHORIZATION
+    if directives.keys() & {"must-revalidate", "proxy-revalidate", "s-maxage"} and (
+        settings.grace is None or "must-revalidate" in directives
+    ):
+        flags |= MUST_REVALIDATE
+    if not has_lifetime and settings.ttl is None and "public" not in directives:
+        flags |= HEURISTIC
+    return flags
+
+
+def vary_names_of(fields: Fields) -> tuple[bytes, ...]:
+    """Return the names of Vary in lower case, each once."""
+    vary = combined_value(fields, b"vary")
+    return tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
+
+
 def response_directives(fields: Fields) -> tuple[Directives, bool]:
     """Return the directives that count for this cache, and whether they are of a targeted field."""
     for target in TARGETED_FIELDS:
@@ -178,33 +200,6 @@ def response_directives(fields: Fields) -> tuple[Directives, bool]:
     if b"no-cache" in (combined_value(fields, b"pragma") or b"").lower():
         return {"no-cache": None}, False
     return {}, False
-
-
-def _find_refusal(  # noqa: PLR0911 - a list of reasons
-    request: Request, settings: Settings, status: int, fields: Fields, directives: Directives
-) -> Refusal | None:
-    if settings.no_store:
-        return Refusal("rule")
-    if status < 200 or status in {206, 304}:  # noqa: PLR2004 - interim responses
-        return Refusal("status")
-    must_understand = "must-understand" in directives
-    if must_understand and status not in _UNDERSTOOD_STATUSES:
-        return Refusal("must-understand")
-    if "no-store" in directives and not must_understand:
-        return Refusal("no-store")
-    if "no-store" in request.directives and not settings.ignore_request_directives:
-        return Refusal("request-no-store")
-    if "private" in directives:
-        return Refusal("private")
-    if b"authorization" in request.headers and not (
-        directives.keys() & {"public", "s-maxage", "must-revalidate"}
-    ):
-        return Refusal("authorization")
-    if any(_MALFORMED.search(name) or _MALFORMED.search(value) for name, value in fields):
-        return Refusal("malformed-field")
-    if len({value.strip() for name, value in fields if name == b"content-length"}) > 1:
-        return Refusal("two-lengths")
-    return None
 
 
 def _stated_lifetime(
@@ -231,7 +226,7 @@ def _heuristic_lifetime(
     if status not in _HEURISTIC_STATUSES and not is_public:
         return None
     names = {name for name, _ in fields}
-    if (b"set-cookie" in names or b"cookie" in request.headers) and not is_public:
+    if b"cookie" in request.headers and not is_public:
         return None
     last_modified = parse_date(combined_value(fields, b"last-modified") or b"")
     if last_modified is None or last_modified > date:
@@ -266,13 +261,13 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     """Return what may be done with a stored response for a request at a time."""
     age = entry.age(now)
     remaining_s = entry.fresh_s - age
-    if remaining_s > 0 and not (entry.flags or is_soft_purged or request.directives):
+    if entry.flags & _PERSONAL and (reason := _find_personal(entry, request, settings)):
+        return Reuse("pass", reason)
+    if remaining_s > 0 and not (entry.flags & NO_CACHE or is_soft_purged or request.directives):
         return _FRESH  # the usual hit: none of the conditions below can hold
     if is_soft_purged:
         remaining_s = min(remaining_s, 0.0)
     request_directives = {} if settings.ignore_request_directives else request.directives
-    if entry.flags & HEURISTIC and not CREDENTIALS.isdisjoint(request.headers):
-        return Reuse("pass", "heuristic")
     if entry.flags & NO_CACHE:
         return Reuse("validate", "no-cache")
     if request_directives:
@@ -302,12 +297,24 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     return Reuse("validate", "stale")
 
 
-def may_replace_error(entry: Entry, now: float, *, is_exception: bool) -> bool:
+def _find_personal(entry: Entry, request: Request, settings: Settings) -> str:
+    """Return why a response that does not say that it is for everyone is not for this request."""
+    headers = request.headers
+    if b"authorization" in headers and entry.flags & NO_AUTHORIZATION:
+        return "authorization"
+    if b"cookie" in headers and entry.flags & HEURISTIC:
+        return "heuristic"
+    if not entry.flags & NO_CREDENTIALS:
+        return ""
+    return unkeyed_credential(request, settings, vary_names_of(entry.fields))
+
+
+def may_replace_error(entry: Entry, now: float) -> bool:
     """Whether a stale response may be sent instead of an application's error (RFC 5861, RFC 9111, 4.2.4)."""
     if entry.flags & (MUST_REVALIDATE | NO_CACHE):
         return False
     stale_for_s = entry.age(now) - entry.fresh_s
-    return stale_for_s < max(entry.stale_if_error_s, entry.stale_while_revalidate_s) or is_exception
+    return stale_for_s < max(entry.stale_if_error_s, entry.stale_while_revalidate_s)
 
 
 def storable_fields(fields: Fields) -> Fields:
@@ -319,6 +326,18 @@ def storable_fields(fields: Fields) -> Fields:
         else HOP_BY_HOP
     )
     return [pair for pair in fields if pair[0] not in dropped_names]
+
+
+def is_compressible(status: int, fields: Fields) -> bool:
+    """Whether the cache may compress a body: of text, in no coding yet, and no directive forbids it."""
+    content_type = (combined_value(fields, b"content-type") or b"").lower()
+    return (
+        status == 200  # noqa: PLR2004
+        and content_type.startswith(_COMPRESSED_TYPES)
+        and combined_value(fields, b"content-encoding") is None
+        and "no-transform"
+        not in parse_cache_control(combined_value(fields, b"cache-control") or b"")
+    )
 
 
 def merge_fields(stored_fields: Fields, new_fields: Fields) -> Fields:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from glasscache.web._entry import GZIP
 from glasscache.web._fields import opaque_tag, parse_date, split_list
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def reply_of(
     generated_fields = _generated_fields(entry, now, cache_status_parameters)
     if entry.status == 200:  # noqa: PLR2004
         if not CONDITIONAL_FIELDS.isdisjoint(headers) and is_not_modified(entry, request):
-            validator_fields = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
+            validator_fields = [pair for pair in entry.fields_to_send() if pair[0] in _KEPT_BY_304]
             return Reply(304, validator_fields + generated_fields)
         if b"range" in headers and request.method == "GET" and _range_applies(entry, request):
             byte_range = _parse_range(headers[b"range"], entry.length)
@@ -135,6 +136,8 @@ def _range_applies(entry: Entry, request: Request) -> bool:
     condition = request.headers.get(b"if-range")
     if condition is None:
         return True
+    if entry.coding == GZIP:
+        return False  # the client's part may be of the body as the application made it
     condition = condition.strip()
     if condition.startswith(b'"'):
         return condition == entry.field_value(b"etag")
@@ -163,7 +166,7 @@ def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
 
 def _partial_reply(entry: Entry, generated_fields: Fields, byte_range: tuple[int, int]) -> Reply:
     start, stop = byte_range
-    sent_fields = [pair for pair in entry.fields if pair[0] not in _REPLACED_BY_206]
+    sent_fields = [pair for pair in entry.fields_to_send() if pair[0] not in _REPLACED_BY_206]
     sent_fields += generated_fields
     if start == stop:
         bounds = b"bytes */%d" % entry.length

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
-from glasscache.web._entry import Entry
+from glasscache.web._entry import IDENTITY, Entry
 from glasscache.web._exchange import StoredReply
+from glasscache.web._fields import with_vary
+from glasscache.web._lease import SELF_REDIRECT
 from glasscache.web._policy import (
     STALE_FOR_ERROR,
     Lifetime,
     Refusal,
+    is_compressible,
     lifetime_of,
     may_replace_error,
     merge_fields,
     storable_fields,
 )
 from glasscache.web._reply import CACHE_NAME, CONDITIONAL_FIELDS, reply_of
+from glasscache.web._urls import invalidated_requests, redirects_to_itself
 from glasscache.web._writer import Writer
 
 if TYPE_CHECKING:
@@ -76,7 +80,7 @@ class ResponseHandler:
                 head.follow_up_steps = self._invalidate(fields)
             return head
         if entry is not None:
-            if status in STALE_FOR_ERROR and may_replace_error(entry, now, is_exception=False):
+            if status in STALE_FOR_ERROR and may_replace_error(entry, now):
                 return self._stale_head_for_error(entry, now)
             if status == 304 and self.fetch.fields is not request.fields:  # noqa: PLR2004
                 return self._revalidated_head(entry, fields, requested_at, now)
@@ -94,9 +98,10 @@ class ResponseHandler:
         shared, request, settings = self.shared, self.request, self.settings
         if shared.rules is not None:
             settings = shared.rules.decide_response(settings, request, status, fields)
-            if settings.strip_cookies:
-                fields = [pair for pair in fields if pair[0] != b"set-cookie"]
-        lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
+            fields = _without_stripped_cookies(fields, settings)
+        lifetime: Lifetime | Refusal = Refusal(SELF_REDIRECT)
+        if not redirects_to_itself(shared, self.exchange.sent_request, status, fields):
+            lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
         if isinstance(lifetime, Refusal):
             sent_fields = self._add_cache_status(fields, status, lifetime.reason)
             return ResponseHead(
@@ -147,6 +152,8 @@ class ResponseHandler:
             fields=storable_fields(fields),
             tags=tuple(dict.fromkeys(tags)),
             url=self.exchange.url,
+            coding=IDENTITY if settings.compress and is_compressible(status, fields) else b"",
+            added_vary=self.settings.vary_names,
         )
 
     def _add_cache_status(self, fields: Fields, status: int, detail: str = "") -> Fields:
@@ -155,19 +162,21 @@ class ResponseHandler:
             cache_status += b"; detail=" + detail.encode()
         if self.fetch.entry is not None:
             cache_status += b"; fwd-status=%d" % status
+        if not self.fetch.is_as_sent:
+            fields = with_vary(fields, self.settings.vary_names)
         return [*fields, (b"cache-status", cache_status)]
 
     def _revalidated_head(
         self, entry: Entry, fields: Fields, requested_at: float, now: float
     ) -> ResponseHead:
         """Return the stored response, which a 304 made fresh again (RFC 9111, section 4.3.4)."""
-        shared = self.shared
+        shared, settings = self.shared, self.settings
         updated_fields = merge_fields(entry.fields, fields)
-        settings = self.settings
         if shared.rules is not None:
             settings = shared.rules.decide_response(
                 settings, self.request, entry.status, updated_fields
             )
+            updated_fields = _without_stripped_cookies(updated_fields, settings)
         fields_with_age = [*updated_fields, *(pair for pair in fields if pair[0] == b"age")]
         lifetime = lifetime_of(
             self.request, settings, entry.status, fields_with_age, requested_at, now
@@ -181,6 +190,7 @@ class ResponseHandler:
             validated_entry = replace(
                 entry,
                 fields=updated_fields,
+                added_vary=self.settings.vary_names,
                 born_at=lifetime.born_at,
                 fresh_s=lifetime.fresh_s,
                 stale_while_revalidate_s=lifetime.stale_while_revalidate_s,
@@ -217,7 +227,7 @@ class ResponseHandler:
         if (
             entry is None
             or self.request.method not in {"GET", "HEAD"}
-            or not may_replace_error(entry, now, is_exception=True)
+            or not may_replace_error(entry, now)
         ):
             return None
         return self._stale_head_for_error(entry, now)
@@ -242,12 +252,18 @@ class ResponseHandler:
     def _invalidate(self, fields: Fields) -> Generator[Any, Any, None]:
         """Remove what an unsafe request may have changed (RFC 9111, section 4.4)."""
         # Imported late, for unsafe requests are few.
-        from glasscache.web._urls import invalidated_requests  # noqa: PLC0415
         from glasscache.web.purge import purge_request  # noqa: PLC0415
 
         self.shared.counters["invalidations"] += 1
-        for request in invalidated_requests(self.request, fields):
+        for request in invalidated_requests(self.exchange.sent_request, fields):
             try:
                 yield from purge_request(self.shared, self.client, request, is_soft=False)
             except (GlasscacheError, TimeoutError):
                 self.shared.counters["store_errors"] += 1
+
+
+def _without_stripped_cookies(fields: Fields, settings: Settings) -> Fields:
+    """Return fields without the cookies that a rule keeps from responses."""
+    if not settings.strip_cookies:
+        return fields
+    return [pair for pair in fields if pair[0] not in {b"set-cookie", b"set-cookie2"}]

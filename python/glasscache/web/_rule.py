@@ -6,16 +6,17 @@ import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 from glasscache.errors import BadSetting
 from glasscache.web._canonical import UrlCanonicaliser, parse_canonicaliser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from glasscache.web._message import Request
 
-__all__ = ["REQUEST_SETTINGS", "Rule", "When", "parse_rule"]
+__all__ = ["DEFAULT_STATUSES", "REQUEST_SETTINGS", "Rule", "When", "parse_rule"]
 
 _CONDITION_NAMES: Final = (
     "path",
@@ -31,27 +32,36 @@ _SETTING_TYPES: Final = {
     "bypass": bool, "ttl": (int, float, dict), "grace": (int, float), "keep": (int, float),
     "no_store": bool, "tags": list, "tag_field": str, "vary_on": list, "pass_cookies": list,
     "strip_cookies": bool, "max_bytes": int, "compress": bool, "canonicalise": dict,
-    "ignore_request_directives": bool,
+    "ignore_request_directives": bool, "store_set_cookie": list,
 }  # fmt: skip
 REQUEST_SETTINGS: Final = frozenset({
     "bypass", "vary_on", "pass_cookies", "canonicalise", "ignore_request_directives",
 })  # fmt: skip
 """Settings that count before the application responds: rules with them have no conditions on the response."""
+DEFAULT_STATUSES: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
+"""Statuses to which a `ttl` without statuses applies: not errors, and not redirects for once."""
+_CACHE_FIELDS: Final = frozenset({
+    b"cache-control", b"pragma", b"range", b"if-range", b"if-none-match", b"if-modified-since", b"host",
+    b"cookie",
+})  # fmt: skip
+"""Fields that the cache itself handles: they are in no key because a condition reads them."""
+_DIVERSE_FIELDS: Final = frozenset({
+    b"user-agent", b"accept", b"accept-language", b"accept-encoding", b"referer", b"x-forwarded-for",
+})  # fmt: skip
+
+
+_WILDCARD: Final = re.compile(r"(\*\*|\*|\?)")
+_WILDCARD_REGEXES: Final = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _glob_to_regex(glob: str) -> str:
-    """Return the regular expression of a glob: `*` within a segment, `**` across them, `?` one character."""
-    regex, position = "", 0
-    while position < len(glob):
-        if glob.startswith("**", position):
-            regex, position = regex + ".*", position + 2
-        elif glob[position] == "*":
-            regex, position = regex + "[^/]*", position + 1
-        elif glob[position] == "?":
-            regex, position = regex + "[^/]", position + 1
-        else:
-            regex, position = regex + re.escape(glob[position]), position + 1
-    return regex
+    """Return the regular expression of a glob: `*` within a segment, `**` across them, `?` one character.
+
+    What is percent-encoded in it is decoded, as the path is that it is compared with.
+    """
+    return "".join(
+        _WILDCARD_REGEXES.get(part) or re.escape(unquote(part)) for part in _WILDCARD.split(glob)
+    )
 
 
 @dataclass(frozen=True)
@@ -124,41 +134,63 @@ class Rule:
         path = self.when.path
         if path is None:
             return ""
-        literal_beginning = re.split(r"[*?]", path, maxsplit=1)[0]
+        sent_beginning = re.split(r"[*?]", path, maxsplit=1)[0]
+        literal_beginning = unquote(sent_beginning)
         return (
             literal_beginning
-            if literal_beginning == path
+            if sent_beginning == path
             else literal_beginning[: literal_beginning.rfind("/") + 1]
         )
 
-    def matches(self, request: Request, path: str, cookies: dict[str, str] | None) -> bool:
-        """Whether the conditions on the request hold.
+    @property
+    def reads_fields(self) -> bool:
+        """Whether a condition is on a header field or a cookie."""
+        return bool(self._header_tests or self._cookie_tests)
 
-        Args:
-            request: its method, host and header lines.
-            path: the path of its URL as it was sent, percent-encoded, as text.
-            cookies: those of the request, where the caller has parsed them for several rules.
-
-        """
+    def matches_url(self, request: Request) -> bool:
+        """Whether the conditions on the request's method, path and host hold."""
         when = self.when
         if when.method and request.method not in when.method:
             return False
-        if self._path_pattern is not None and self._path_pattern.fullmatch(path) is None:
+        if self._path_pattern is not None and not self._path_pattern.fullmatch(request.path_text):
             return False
-        if (
-            self._host_pattern is not None
-            and self._host_pattern.fullmatch(request.host.decode("latin-1")) is None
-        ):
-            return False
+        if self._host_pattern is None:
+            return True
+        host = request.host if ":" in (when.host or "") else request.host_name
+        return self._host_pattern.fullmatch(host.decode("latin-1")) is not None
+
+    def matches_fields(self, request: Request) -> bool:
+        """Whether the conditions on the request's header fields and cookies hold."""
         for header_name, test in self._header_tests:
             if not test(_decode_or_none(request.headers.get(header_name))):
                 return False
-        if self._cookie_tests:
-            request_cookies = request.cookies() if cookies is None else cookies
-            return all(
-                test(request_cookies.get(cookie_name)) for cookie_name, test in self._cookie_tests
-            )
-        return True
+        return not self._cookie_tests or all(
+            test(request.cookies().get(cookie_name)) for cookie_name, test in self._cookie_tests
+        )
+
+    def keyed_conditions(self, request: Request) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what the conditions on fields read of a request, for its key: values, or whether they hold.
+
+        Fields that nearly every client sends with another value are keyed by whether their conditions hold.
+        """
+        for header_name, test in self._header_tests:
+            value = request.headers.get(header_name)
+            if value is None or header_name in _CACHE_FIELDS:
+                continue
+            if header_name in _DIVERSE_FIELDS:
+                label = b"if:%b:%b" % (header_name, test.source.encode())
+                yield label, b"1" if test(value.decode("latin-1")) else b"0"
+            else:
+                yield b"if:" + header_name, value
+        for cookie_name, _ in self._cookie_tests:
+            cookie = request.cookies().get(cookie_name)
+            if cookie is not None:
+                yield b"if:cookie:" + cookie_name.encode(), cookie.encode("latin-1")
+
+    @property
+    def header_names(self) -> Iterator[bytes]:
+        """Return the names of the header fields that conditions read."""
+        return (header_name for header_name, _ in self._header_tests)
 
     def matches_response(self, status: int, content_type: str) -> bool:
         """Whether the conditions on the response hold."""
@@ -182,7 +214,7 @@ def _compile_condition(
     if regex is None:
         return None
     try:
-        return re.compile(regex)
+        return re.compile(regex, re.DOTALL)
     except re.error as error:
         raise BadSetting(f"{rule.location}: {condition_name}: {error}") from None
 
@@ -195,6 +227,7 @@ class _ValueTest:
             raise BadSetting(
                 f"{rule.location}: {expected!r} is not true, false or a regular expression"
             )
+        self.source = str(expected)
         self._must_be_present = expected is not False
         self._pattern = (
             _compile_condition(rule, "value", expected) if isinstance(expected, str) else None

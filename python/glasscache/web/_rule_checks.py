@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 from glasscache.errors import BadSetting
+from glasscache.web._rule import DEFAULT_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,16 @@ _REQUEST_SETTINGS: Final = (
     "canonicalise",
     "ignore_request_directives",
 )
-_STORING_SETTINGS: Final = ("ttl", "grace", "keep", "tags", "tag_field", "max_bytes", "compress")
+_STORING_SETTINGS: Final = (
+    "ttl",
+    "grace",
+    "keep",
+    "tags",
+    "tag_field",
+    "max_bytes",
+    "compress",
+    "store_set_cookie",
+)
 _STORED_METHODS: Final = frozenset({"GET", "HEAD"})
 _STATUS_PATTERN: Final = re.compile(r"[1-5](xx|[0-9][0-9])")
 _NAME_PATTERN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,6 +64,8 @@ def _check_rule(rule: Rule) -> None:
     _check_fields(rule)
     _check_status(rule)
     _check_settings(rule)
+    _check_tags(rule)
+    _check_cookies(rule)
 
 
 def _check_path(rule: Rule) -> None:
@@ -63,6 +76,16 @@ def _check_path(rule: Rule) -> None:
     if path is not None and not _SENT_PATH_PATTERN.fullmatch(path):
         raise BadSetting(
             f"{rule.location}: path = {path!r} cannot match: write it percent-encoded, without its query"
+        )
+    if path is not None and re.search(r"//|/\.{1,2}(?:/|$)", path):
+        raise BadSetting(
+            f"{rule.location}: path = {path!r} cannot match: requests with empty or dot segments "
+            "bypass the cache; write it without them"
+        )
+    if regex is not None and re.search(r"%[0-9A-Fa-f]{2}", regex):
+        raise BadSetting(
+            f"{rule.location}: path_regex = {regex!r} cannot match: it is compared with the decoded path; "
+            f"write {unquote(regex)!r}"
         )
     if regex is not None and re.match(r"[A-Za-z0-9_-]", regex) and "|" not in regex:
         raise BadSetting(
@@ -91,6 +114,37 @@ def _check_fields(rule: Rule) -> None:
         if method != method.upper():
             raise BadSetting(
                 f"{rule.location}: method = {method!r} cannot match: methods are upper case"
+            )
+
+
+def _check_tags(rule: Rule) -> None:
+    """Refuse tags that no response can have: blanks and commas stand between tags."""
+    for tag in rule.then.get("tags", ()):
+        names = re.split(r"[\s,\0]+", tag)
+        if names != [tag] or not tag:
+            raise BadSetting(
+                f"{rule.location}: tag {tag!r} cannot be found: blanks and commas stand between tags; "
+                f"write {'-'.join(filter(None, names)) or 'a name'!r}"
+            )
+
+
+def _check_cookies(rule: Rule) -> None:
+    """Refuse to send everyone what was made with one visitor's cookie."""
+    then = rule.then
+    for setting in ("pass_cookies", "store_set_cookie"):
+        for name in then.get(setting, ()):
+            if not _NAME_PATTERN.fullmatch(name):
+                raise BadSetting(
+                    f"{rule.location}: {setting} has {name!r}: it is not a cookie's name"
+                )
+    if "ttl" not in then:
+        return
+    for name in then.get("pass_cookies", ()):
+        if f"cookie:{name}" not in then.get("vary_on", ()):
+            raise BadSetting(
+                f"{rule.location}: pass_cookies = [{name!r}] and ttl contradict each other: the response "
+                f"to one visitor's {name!r} would be everyone's; write vary_on = ['cookie:{name}'] too, "
+                "or leave the cookie out of pass_cookies"
             )
 
 
@@ -169,7 +223,7 @@ def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
             raise BadSetting(
                 f"{rule.location} never decides: {earlier_rule.location} bypasses all that it matches"
             )
-        undecided -= _final_settings(earlier_rule)
+        undecided -= _final_settings(earlier_rule, rule)
         if earlier_rule.then.get("no_store") and not is_storing_allowed:
             undecided -= set(_STORING_SETTINGS)
         if not undecided:
@@ -178,13 +232,23 @@ def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
             )
 
 
-def _final_settings(rule: Rule) -> set[str]:
-    """Return the settings that later rules cannot change; tags add up, a table of lifetimes has gaps."""
-    return {
+def _final_settings(rule: Rule, later_rule: Rule) -> set[str]:
+    """Return the settings that a later rule cannot change; tags add up, a table of lifetimes has gaps."""
+    final_settings = {
         setting
         for setting, value in rule.then.items()
         if setting != "tags" and (not isinstance(value, dict) or setting == "canonicalise")
     }
+    if not rule.when.status and _names_other_status(later_rule):
+        final_settings.discard("ttl")
+    return final_settings
+
+
+def _names_other_status(rule: Rule) -> bool:
+    """Whether a rule has a lifetime for a status to which one without statuses does not apply."""
+    ttl = rule.then.get("ttl")
+    named_statuses = rule.when.status or (tuple(cast("Any", ttl)) if isinstance(ttl, dict) else ())
+    return not set(named_statuses) <= {str(status) for status in DEFAULT_STATUSES}
 
 
 def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a condition

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from glasscache.web._canonical import canonical_path
 from glasscache.web._entry import UnreadableRecord, decode
 from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
@@ -49,6 +50,10 @@ DEFAULTS: Final = CacheSettings()
 
 class RuleSet(Protocol):
     """What the shared state needs of `glasscache.web.Rules`."""
+
+    def urls_of(self, request: Request) -> list[tuple[bytes, bytes, bytes]]:
+        """Return each host, path and query under which responses for a URL may be stored."""
+        ...
 
     def decide(self, request: Request) -> Settings:
         """Return what rules say of a request."""
@@ -89,6 +94,23 @@ class SharedState:
     def settings_of(self, request: Request) -> Settings:
         """Return what the rules say of a request."""
         return NO_SETTINGS if self.rules is None else self.rules.decide(request)
+
+    def urls_of(self, request: Request) -> list[tuple[bytes, bytes, bytes]]:
+        """Return each host, path and query under which responses for a URL may be stored."""
+        own_url = (request.host, request.path, request.query)
+        return [own_url] if self.rules is None else self.rules.urls_of(request)
+
+    def url_prefixes(self, prefix: str) -> list[bytes]:
+        """Return a prefix of host and path as stored URLs begin, for each host that rules make of it."""
+        for scheme in ("http://", "https://"):
+            prefix = prefix.removeprefix(scheme)
+        url_prefix, question_mark, query = prefix.partition("?")
+        host, slash, path = url_prefix.partition("/")
+        if not slash:
+            return [host.lower().encode()]
+        rest = canonical_path((slash + path).encode())[0] + (question_mark + query).encode()
+        request = Request("GET", "http", (slash + path).encode(), b"", [(b"host", host.encode())])
+        return sorted({url[0] + rest for url in self.urls_of(request)})
 
     def key_of(self, digest: bytes) -> str:
         """Return the key of a digest."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 from glasscache.web._fields import combined_value
-from glasscache.web._message import Request
+from glasscache.web._message import KEYED_FIELDS, Request
 
 if TYPE_CHECKING:
     from glasscache.web._fields import Fields
+    from glasscache.web._shared_state import SharedState
 
-__all__ = ["invalidated_requests", "request_of_url"]
+__all__ = ["invalidated_requests", "redirects_to_itself", "request_of_url"]
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 def request_of_url(url: str, fields: Fields | None = None) -> Request:
@@ -32,24 +35,44 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
 
 def invalidated_requests(request: Request, response_fields: Fields) -> list[Request]:
     """Return requests for what an unsafe one invalidates: its URL, and those that its response names."""
-    requests = [request]
-    base_url = (
-        f"{request.scheme}://{request.host.decode('latin-1')}{request.path.decode('latin-1')}"
-    )
-    forwarded_fields = [
-        pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
-    ]
+    requests = [request.as_get()]
     for name in (b"location", b"content-location"):
-        value = combined_value(response_fields, name)
-        if value is None:
-            continue
-        try:
-            named_request = request_of_url(
-                urljoin(base_url, value.decode("latin-1")), forwarded_fields
-            )
-        except ValueError:
-            continue
+        named_request = _named_request(request, combined_value(response_fields, name))
         # Another site's responses are not this one's to remove.
-        if named_request.host == request.host:
+        if named_request is not None and named_request.host == request.host:
             requests.append(named_request)
     return requests
+
+
+def _named_request(request: Request, reference: bytes | None) -> Request | None:
+    """Return the GET that a client of this one sends to follow a reference; None if it cannot."""
+    if reference is None:
+        return None
+    host, path = request.host.decode("latin-1"), request.path.decode("latin-1")
+    fields = [
+        pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
+    ]
+    try:
+        return request_of_url(
+            urljoin(f"{request.scheme}://{host}{path}", reference.decode("latin-1")), fields
+        )
+    except ValueError:
+        return None
+
+
+def redirects_to_itself(
+    shared: SharedState, request: Request, status: int, response_fields: Fields
+) -> bool:
+    """Whether a response sends its client to a URL with the key of the request.
+
+    Behind a proxy that says so in its fields the host is another than the client's, and is not compared.
+    """
+    if status not in _REDIRECTS:
+        return False
+    target = _named_request(request, combined_value(response_fields, b"location"))
+    if target is None:
+        return False
+    own, other = (each.canonical(shared.settings_of(each)) for each in (request, target))
+    is_same_host = (own.scheme, own.host) == (other.scheme, other.host)
+    is_same_url = (own.path, own.query) == (other.path, other.query)
+    return is_same_url and (is_same_host or not KEYED_FIELDS.isdisjoint(request.headers))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
-from glasscache.web._entry import VaryRecord, encode_record
+from glasscache.web._entry import GZIP, VaryRecord, encode_record
 from glasscache.web._fields import parse_whole_number
 from glasscache.web._purge_log import TagPurges
 from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
@@ -30,12 +30,6 @@ __all__ = ["Writer"]
 
 _TTL_MAX_S: Final = 30 * 86400
 _COMPRESS_BYTES_MIN: Final = 512
-_COMPRESSED_TYPES: Final = (
-    b"text/",
-    b"application/json",
-    b"application/javascript",
-    b"image/svg+xml",
-)
 
 
 class Writer:
@@ -49,7 +43,7 @@ class Writer:
         "_received_bytes",
         "_request",
         "_requested_at",
-        "_settings",
+        "_vary_names",
         "_write_id",
         "entry",
         "is_abandoned",
@@ -67,13 +61,9 @@ class Writer:
         requested_at: float,
     ) -> None:
         """Prepare to store what a fetch brings."""
-        self._lease, self._request, self._lifetime, self._settings = (
-            lease,
-            request,
-            lifetime,
-            settings,
-        )
+        self._lease, self._request, self._lifetime = lease, request, lifetime
         self.entry, self._requested_at = entry, requested_at
+        self._vary_names = tuple(sorted({*lifetime.vary_names, *entry.variant_names}))
         self._buffer = bytearray()
         self._received_bytes, self._chunk_count, self._write_id = 0, 0, 0
         self.is_abandoned = False
@@ -143,35 +133,17 @@ class Writer:
         yield from self.store_record()
 
     def _compress(self) -> None:
-        """Compress a body where a rule says so; the response then varies on Accept-Encoding."""
+        """Compress a body where a rule says so and the client takes it."""
         entry = self.entry
-        if not self._settings.compress or entry.status != 200:  # noqa: PLR2004
+        if not entry.coding:
             return
-        content_type = (entry.field_value(b"content-type") or b"").lower()
-        if (
-            not content_type.startswith(_COMPRESSED_TYPES)
-            or entry.field_value(b"content-encoding") is not None
-        ):
-            return
-        vary_names = {*self._lifetime.vary_names, b"accept-encoding"}
-        self._lifetime = self._lifetime._replace(vary_names=tuple(sorted(vary_names)))
-        entry.fields = [pair for pair in entry.fields if pair[0] != b"vary"]
-        entry.fields.append((b"vary", b", ".join(sorted(vary_names))))
         accept_encoding = self._request.headers.get(b"accept-encoding", b"")
         if b"gzip" not in accept_encoding or b"gzip;q=0" in accept_encoding.replace(b" ", b""):
             return
         if len(entry.body) < _COMPRESS_BYTES_MIN:
             return
-        compressed = gzip.compress(entry.body, 6, mtime=0)
-        dropped_names = {b"content-length", b"accept-ranges"}
-        fields = [pair for pair in entry.fields if pair[0] not in dropped_names]
-        # Another representation: its tag is weak, for it stands for the same content.
-        fields = [
-            (name, value if name != b"etag" or value.startswith(b"W/") else b"W/" + value)
-            for name, value in fields
-        ]
-        entry.fields = [*fields, (b"content-encoding", b"gzip")]
-        entry.body, entry.length = compressed, len(compressed)
+        entry.body, entry.coding = gzip.compress(entry.body, 6, mtime=0), GZIP
+        entry.length = len(entry.body)
 
     def abandon(self, reason: str = "abandoned") -> Generator[Any, Any, None]:
         """Store nothing and give the lease back (as steps)."""
@@ -214,7 +186,7 @@ class Writer:
 
     def _store_unless_replaced(self) -> Generator[Any, Any, bool]:
         lease, lookup = self._lease, self._lease.lookup
-        shared, client, vary_names = lease.shared, lease.client, self._lifetime.vary_names
+        shared, client, vary_names = lease.shared, lease.client, self._vary_names
         if self.entry.tags:
             yield from self._store_tags()
         record_bytes, ttl_s = self.entry.encode(), self._ttl_s()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
+from glasscache.web._canonical import canonical_path
 from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
@@ -87,7 +88,7 @@ class CacheASGI:
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
-            fetch = Fetch(bypass_reason, request.fields, request.method)
+            fetch = Fetch(bypass_reason, request.fields, request.method, is_as_sent=True)
             await self._run_fetch(exchange, fetch, scope, receive, send)
             return
         keys = exchange.lookup.first_keys()
@@ -148,11 +149,10 @@ class CacheASGI:
         """Let the application reply, and store what may be stored."""
         relay = _Relay(self, exchange, fetch, send)
         key = exchange.lookup.response_key if fetch.is_leased else None
-        if fetch.fields is not exchange.request.fields or fetch.may_store:
-            scope = _scope_for(scope, fetch)
+        app_scope = _scope_for(scope, fetch, exchange.request)
         try:
             try:
-                await self.app(scope, receive, relay.send)
+                await self.app(app_scope, receive, relay.send)
             except Exception:
                 head = (
                     None
@@ -193,9 +193,8 @@ class CacheASGI:
             first_chunk_index = reply.start // CHUNK_BYTES
             chunks = await run_steps_async(exchange.read_chunks(entry, first_chunk_index))
             if chunks is None:  # the body is lost although its head was validated
-                await self.app(
-                    _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
-                )
+                fetch = Fetch(b"", exchange.request.fields, "GET")
+                await self.app(_scope_for(scope, fetch, exchange.request), receive, send)
                 return
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.fields})
         if entry is None or not reply.has_body:
@@ -241,7 +240,8 @@ class CacheASGI:
     async def _run_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         relay = _Relay(self, exchange, fetch, _discard)
         try:
-            await self.app(_scope_for(scope, fetch), _receive_nothing(), relay.send)
+            app_scope = _scope_for(scope, fetch, exchange.request)
+            await self.app(app_scope, _receive_nothing(), relay.send)
             await relay.end()
             if relay.follow_up_steps is not None:
                 await run_steps_async(relay.follow_up_steps)
@@ -370,21 +370,60 @@ class _HeadOnly:
 
 
 def request_of(scope: Scope) -> Request:
-    """Return the head of an ASGI request."""
-    raw_path = scope.get("raw_path")
-    path = raw_path or quote(scope["path"], safe="/%:@!$&'()*+,;=-._~").encode()
-    return Request(
-        scope["method"],
-        scope.get("scheme", "http"),
-        path,
-        scope.get("query_string", b""),
+    """Return the head of an ASGI request.
+
+    The application reads `path`; where the server's `raw_path` says something else, or has a slash that is
+    encoded, the request is ambiguous.
+    """
+    sent_path: bytes | None = scope.get("raw_path")
+    path_text: str = scope["path"]
+    path = quote(path_text, safe="/").encode() if sent_path is None else sent_path
+    request = Request(
+        scope["method"], scope.get("scheme", "http"), path, scope.get("query_string", b""),
         scope["headers"],
-    )
+    )  # fmt: skip
+    if sent_path and not request.ambiguity and not _is_same_path(request, sent_path, scope):
+        request.ambiguity = "ambiguous-path"
+    request.is_identified = _is_identified(scope)
+    return request
 
 
-def _scope_for(scope: Scope, fetch: Fetch) -> Scope:
+def _is_same_path(request: Request, sent_path: bytes, scope: Scope) -> bool:
+    """Whether the application reads in `path` what the key is made of."""
+    if b"%" in sent_path and b"%2f" in sent_path.lower():
+        return False
+    path_text: str = scope["path"]
+    return request.path_text in {path_text, scope.get("root_path", "") + path_text}
+
+
+def _mount_length(scope: Scope) -> int:
+    """Return the characters of the path that the application does not get in `path`, but in `root_path`."""
+    sent_path = scope.get("raw_path")
+    if not sent_path or canonical_path(sent_path)[1] == scope["path"]:
+        return 0
+    return len(scope.get("root_path", ""))
+
+
+def _is_identified(scope: Scope) -> bool:
+    """Whether a middleware outside this one, or the server, has found out who the client is."""
+    user, tls = scope.get("user"), (scope.get("extensions") or {}).get("tls") or {}
+    is_user = user is not None and bool(getattr(user, "is_authenticated", True))
+    return is_user or bool(scope.get("session") or tls.get("client_cert_name"))
+
+
+def _scope_for(scope: Scope, fetch: Fetch, request: Request) -> Scope:
+    """Return the scope of a fetch: of the canonical request, unless the fetch passes it on as it was sent."""
+    if fetch.is_as_sent:
+        return scope
     fetch_scope = {**scope, "headers": fetch.fields, "method": fetch.method}
+    if request.path_text != scope["path"]:
+        fetch_scope["path"] = request.path_text[_mount_length(scope) :]
+    if "raw_path" in scope:
+        fetch_scope["raw_path"] = request.path
+    fetch_scope["query_string"] = request.query
     extensions = scope.get("extensions")
+    if fetch.fields is request.fields and not fetch.may_store:
+        return fetch_scope
     if extensions and not _UNOBSERVED_EXTENSIONS.isdisjoint(extensions):
         fetch_scope["extensions"] = {
             name: value for name, value in extensions.items() if name not in _UNOBSERVED_EXTENSIONS

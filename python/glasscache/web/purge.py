@@ -7,11 +7,14 @@ purge by tag or prefix touches an entry, so its cost does not grow with their nu
 from __future__ import annotations
 
 import hmac
+import inspect
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
+from glasscache.web._message import NO_SETTINGS
 from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
 from glasscache.web._run_steps import run_steps, run_steps_async
 from glasscache.web._shared_state import DEFAULTS, SharedState
@@ -34,10 +37,24 @@ _ATTEMPTS_MAX: Final = 50
 class _PurgeSteps:
     """What both purgers do, as steps."""
 
+    _is_async = False
+
     def __init__(
         self, client: Any, rules: RuleSet | None = None, settings: CacheSettings = DEFAULTS
     ) -> None:
-        """Bind to a client; the class documents the arguments."""
+        """Bind to a client; the class documents the arguments.
+
+        Raises:
+            TypeError: the client is for another kind of program than the purger.
+
+        """
+        is_async = inspect.iscoroutinefunction(getattr(client, "get_many", None))
+        if is_async is not self._is_async:
+            right, wrong = ("AsyncPurger", "Purger") if is_async else ("Purger", "AsyncPurger")
+            raise TypeError(
+                f"{wrong}({type(client).__name__}(...)): this client is for {right}; "
+                f"write glasscache.web.{right}(client)"
+            )
         self._client = client
         self._shared = SharedState(rules, settings)
 
@@ -92,6 +109,8 @@ class Purger(_PurgeSteps):
 
 class AsyncPurger(_PurgeSteps):
     """`Purger` for an `AsyncClient`."""
+
+    _is_async = True
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
@@ -152,11 +171,20 @@ def purge_request(
     The responses whose keys have fields in them are purged by the tag that they have in common, which exists
     if there are any: their keys cannot be listed.
     """
-    request_settings = shared.settings_of(request)
-    digest, url_tag = (
-        request.url_digest(shared.version, request_settings),
-        shared.url_tag(request, request_settings),
-    )
+    was_stored = False
+    for url in shared.urls_of(request.as_get()):
+        was_stored |= yield from _purge_stored(
+            shared, client, request.with_url(url), is_soft=is_soft
+        )
+    return was_stored
+
+
+def _purge_stored(
+    shared: SharedState, client: Any, request: Request, *, is_soft: bool
+) -> Generator[Any, Any, bool]:
+    """Purge a URL as keys have it (as steps); whether there was a response."""
+    digest = request.url_digest(shared.version, NO_SETTINGS)
+    url_tag = shared.url_tag(request, NO_SETTINGS)
     has_tag = (yield call(client, "get", shared.tag_key(url_tag))) is not None
     if has_tag:
         yield from _purge_encoded_tag(shared, client, url_tag, is_soft=is_soft)
@@ -209,18 +237,23 @@ def purge_prefix(
     shared: SharedState, client: Any, prefix: str, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
     """Purge a prefix of host and path (as steps)."""
-    for scheme in ("http://", "https://"):
-        prefix = prefix.removeprefix(scheme)
-    host, slash, path = prefix.partition("/")
-    yield from _advance_purge_log(
-        shared, client, (host.lower() + slash + path).encode(), is_soft=is_soft
-    )
+    for prefix_bytes in shared.url_prefixes(prefix):
+        yield from _advance_purge_log(shared, client, prefix_bytes, is_soft=is_soft)
 
 
 def purge_tag(
     shared: SharedState, client: Any, tag: str, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
-    """Purge a tag (as steps): one write for the clock and one for the tag."""
+    """Purge a tag (as steps): one write for the clock and one for the tag.
+
+    Raises:
+        ValueError: no response can have such a tag.
+
+    """
+    if not tag or re.search(r"[\s,]", tag):
+        raise ValueError(
+            f"the tag {tag!r} is empty or has a blank or a comma, which stand between tags: purge one by one"
+        )
     yield from _purge_encoded_tag(shared, client, tag.encode(), is_soft=is_soft)
 
 

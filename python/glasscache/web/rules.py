@@ -3,7 +3,7 @@
     [[rule]]
     name = "shop pages"
     when = { path = "/shop/**", method = "GET" }
-    then = { ttl = 300, grace = 60, pass_cookies = ["session"] }
+    then = { ttl = 300, grace = 60, pass_cookies = ["theme"], vary_on = ["cookie:theme"] }
 
 Each setting is decided by the first rule that matches and has it; `tags` of all matching rules add up.
 Rules are checked when they are made: a contradiction, a rule that an earlier one shadows and a condition
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from glasscache.errors import BadSetting
 from glasscache.web._fields import combined_value
 from glasscache.web._message import NO_SETTINGS, Request, Settings
-from glasscache.web._rule import REQUEST_SETTINGS, Rule, When, parse_rule
+from glasscache.web._rule import DEFAULT_STATUSES, REQUEST_SETTINGS, Rule, When, parse_rule
 from glasscache.web._rule_checks import check_rules
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class Rules:
         for index, rule in enumerate(self.rules):
             self._indices_by_path_prefix.setdefault(rule.literal_path, []).append(index)
         self._prefix_lengths = sorted({len(prefix) for prefix in self._indices_by_path_prefix})
-        self._needs_cookies = any(rule.when.cookie for rule in self.rules)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
@@ -102,29 +101,65 @@ class Rules:
         candidates.sort()
         return candidates
 
-    def matching(self, request: Request) -> list[Rule]:
-        """Return the rules whose conditions on the request hold, in order."""
-        url_path = request.path.decode("latin-1")
-        cookies = (
-            request.cookies() if self._needs_cookies and b"cookie" in request.headers else None
-        )
-        rules = self.rules
-        return [
-            rules[index]
-            for index in self._candidate_indices(url_path)
-            if rules[index].matches(request, url_path, cookies if cookies is not None else {})
-        ]
+    def matching(self, request: Request) -> tuple[list[Rule], list[Rule]]:
+        """Return the rules whose conditions on the request hold, in order, and those that read its fields."""
+        matching_rules: list[Rule] = []
+        reading_rules: list[Rule] = []
+        for index in self._candidate_indices(request.path_text):
+            rule = self.rules[index]
+            if not rule.matches_url(request):
+                continue
+            if rule.reads_fields:
+                reading_rules.append(rule)
+                if not rule.matches_fields(request):
+                    continue
+            matching_rules.append(rule)
+        return matching_rules, reading_rules
 
     def decide(self, request: Request) -> Settings:
-        """Return what the rules say of a request."""
-        matching = self.matching(request)
-        if not matching:
+        """Return what the rules say of a request.
+
+        A rule's `canonicalise` is applied first, and the rules decide about the URL that it makes, which the
+        application gets. A rule that bypasses the URL as it was sent counts, too.
+        """
+        settings = self._decide(request)
+        if settings.url is None or settings.url == (request.host, request.path, request.query):
+            return settings
+        moved_request = request.with_url(settings.url)
+        moved_settings = replace(self._decide(moved_request))
+        moved_settings.url = (moved_request.host, moved_request.path, moved_request.query)
+        moved_settings.ambiguity = moved_settings.ambiguity or moved_request.ambiguity
+        deciding_rules = dict(moved_settings.deciding_rules)
+        moved_settings.deciding_rules = deciding_rules
+        deciding_rules["canonicalise"] = settings.deciding_rules["canonicalise"]
+        if settings.bypass:
+            moved_settings.bypass = True
+            deciding_rules["bypass"] = settings.deciding_rules["bypass"]
+        return moved_settings
+
+    def urls_of(self, request: Request) -> list[tuple[bytes, bytes, bytes]]:
+        """Return each host, path and query under which responses for a URL may be stored.
+
+        Whether a rule changes the URL may depend on fields of the request that is stored: any may apply.
+        """
+        urls = [(request.host, request.path, request.query)]
+        for rule in self.rules:
+            if rule.canonicaliser is not None and rule.matches_url(request):
+                moved = request.with_url(rule.canonicaliser.apply(request))
+                urls.append((moved.host, moved.path, moved.query))
+        return list(dict.fromkeys(urls))
+
+    def _decide(self, request: Request) -> Settings:
+        matching_rules, reading_rules = self.matching(request)
+        if not matching_rules and not reading_rules:
             return NO_SETTINGS
         settings = Settings()
-        settings.matched_rules = tuple(matching)
-        for rule in matching:
+        settings.matched_rules = tuple(matching_rules)
+        for rule in matching_rules:
             if not rule.when.is_of_response:
                 _apply_rule(settings, rule, request, None)
+        if reading_rules or settings.vary_on:
+            _note_what_is_read(settings, request, reading_rules)
         return settings
 
     def decide_response(
@@ -137,7 +172,7 @@ class Rules:
         content_type = (combined_value(fields, b"content-type") or b"").decode("latin-1")
         response_settings = replace(
             settings, ttl=None, grace=None, keep=None, no_store=False, tags=(), tag_field=None,
-            strip_cookies=False, max_bytes=None, compress=False,
+            strip_cookies=False, store_set_cookie=(), max_bytes=None, compress=False,
             deciding_rules={
                 name: rule_name
                 for name, rule_name in settings.deciding_rules.items() if name in REQUEST_SETTINGS
@@ -147,6 +182,25 @@ class Rules:
             if rule.matches_response(status, content_type):
                 _apply_rule(response_settings, rule, request, status)
         return response_settings
+
+
+def _note_what_is_read(settings: Settings, request: Request, reading_rules: list[Rule]) -> None:
+    """Put what conditions read into the key, and note whether applications may read it otherwise."""
+    settings.keyed_conditions = tuple(
+        sorted({part for rule in reading_rules for part in rule.keyed_conditions(request)})
+    )
+    cookie_names = {name for rule in reading_rules for name in rule.when.cookie}
+    header_names = {name for rule in reading_rules for name in rule.header_names}
+    for selector in settings.vary_on:
+        kind, _, name = selector.partition(":")
+        if kind == "header":
+            header_names.add(name.lower().encode())
+        elif kind == "cookie" and settings.pass_cookies is None:
+            cookie_names.add(name)
+    if cookie_names and request.parsed_cookies().are_ambiguous(cookie_names):
+        settings.ambiguity = "ambiguous-cookie"
+    if not request.repeated_names.isdisjoint(header_names - {b"cookie"}):
+        settings.ambiguity = "ambiguous-field"
 
 
 def _apply_rule(settings: Settings, rule: Rule, request: Request, status: int | None) -> None:
@@ -168,12 +222,14 @@ def _apply_rule(settings: Settings, rule: Rule, request: Request, status: int | 
         setattr(settings, "url" if name == "canonicalise" else name, setting_value)
 
 
-def _setting_value(rule: Rule, name: str, value: Any, request: Request, status: int | None) -> Any:
+def _setting_value(  # noqa: PLR0911 - a line a setting
+    rule: Rule, name: str, value: Any, request: Request, status: int | None
+) -> Any:
     """Return a setting in the form that `Settings` has; None where it says nothing of this response."""
     match name:
         case "canonicalise":
             return None if rule.canonicaliser is None else rule.canonicaliser.apply(request)
-        case "vary_on":
+        case "vary_on" | "store_set_cookie":
             return tuple(value)
         case "pass_cookies":
             return frozenset(value)
@@ -181,6 +237,8 @@ def _setting_value(rule: Rule, name: str, value: Any, request: Request, status: 
             return value.lower().encode()
         case "ttl" if isinstance(value, dict):
             return _ttl_of(cast("dict[str, float]", value), status)
+        case "ttl" if status is not None and not rule.when.status:
+            return value if status in DEFAULT_STATUSES else None
         case _:
             return value
 
@@ -198,7 +256,7 @@ def _expand_tag(tag: str, rule: Rule, request: Request) -> str:
     """Return a tag, with `{1}` and the like replaced by the groups of the rule's `path_regex`."""
     if "{" not in tag:
         return tag
-    match = re.fullmatch(rule.when.path_regex or ".*", request.path.decode("latin-1"))
+    match = re.fullmatch(rule.when.path_regex or ".*", request.path_text, re.DOTALL)
     groups = match.groups(default="") if match else ()
     for group_number, group in enumerate(groups, 1):
         tag = tag.replace(f"{{{group_number}}}", group)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from glasscache.errors import GlasscacheError
 from glasscache.web._exchange import Exchange, StoredReply
@@ -41,8 +41,13 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 _REFRESH_THREADS: Final = 4
 _REFRESHES_MAX: Final = 256
 """Refreshes that wait for a thread; beyond, the next request takes the lease again."""
-_CACHE_FIELDS: Final = ("if-none-match", "if-modified-since", "if-range", "range", "cookie")
-"""Fields of the request that the cache may add, change or keep from the application."""
+_CONDITIONAL_VARIABLES: Final = frozenset({
+    "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_RANGE", "HTTP_RANGE",
+})  # fmt: skip
+_URL_VARIABLES: Final = ("REQUEST_URI", "RAW_URI")
+"""What servers have of the request line beside PATH_INFO and QUERY_STRING."""
+_IDENTITY_VARIABLES: Final = ("REMOTE_USER", "AUTH_TYPE", "SSL_CLIENT_S_DN")
+"""Variables in which a server names the client that it has found out about."""
 
 
 class CacheWSGI:
@@ -80,7 +85,7 @@ class CacheWSGI:
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
-            fetch = Fetch(bypass_reason, request.fields, request.method)
+            fetch = Fetch(bypass_reason, request.fields, request.method, is_as_sent=True)
             return self._run_fetch(exchange, fetch, environ, start_response)
         keys = exchange.lookup.first_keys()
         action: StoredReply | Fetch | None
@@ -178,7 +183,11 @@ class CacheWSGI:
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
             chunks = run_steps(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
-                return self.app(_unconditional_environ(environ), start_response)
+                fetch = Fetch(b"", exchange.request.fields, "GET")
+                app_environ = _environ_for(environ, fetch, exchange.request)
+                for name in _CONDITIONAL_VARIABLES:
+                    app_environ.pop(name, None)
+                return self.app(app_environ, start_response)
         start_response(_status_line(reply.status), _to_text_fields(reply.fields))
         if entry is None or not reply.has_body:
             return [b""]
@@ -363,13 +372,15 @@ def request_of(environ: Environ) -> Request:
         elif name in {"CONTENT_TYPE", "CONTENT_LENGTH"} and value:
             fields.append((_field_name(name), value.encode("latin-1")))
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    return Request(
+    request = Request(
         environ["REQUEST_METHOD"],
         environ.get("wsgi.url_scheme", "http"),
-        quote(path.encode("latin-1"), safe="/%:@!$&'()*+,;=-._~").encode() or b"/",
+        quote(path.encode("latin-1"), safe="/").encode(),
         environ.get("QUERY_STRING", "").encode("latin-1"),
         fields,
     )
+    request.is_identified = any(environ.get(name) for name in _IDENTITY_VARIABLES)
+    return request
 
 
 def _field_name(name: str) -> bytes:
@@ -377,23 +388,29 @@ def _field_name(name: str) -> bytes:
 
 
 def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
-    if fetch.fields is request.fields and fetch.method == environ["REQUEST_METHOD"]:
+    """Return the environ of a fetch: of the canonical request, unless it is passed on as it was sent."""
+    if fetch.is_as_sent:
         return environ
-    fetch_environ = {**environ, "REQUEST_METHOD": fetch.method}
-    headers = {name.decode("latin-1"): value for name, value in fetch.fields}
-    for name in _CACHE_FIELDS:
-        environ_name = "HTTP_" + name.upper().replace("-", "_")
-        fetch_environ.pop(environ_name, None)
-        if name in headers:
-            fetch_environ[environ_name] = headers[name].decode("latin-1")
-    return fetch_environ
-
-
-def _unconditional_environ(environ: Environ) -> Environ:
-    replaced_names = {"HTTP_" + name.upper().replace("-", "_") for name in _CACHE_FIELDS} - {
-        "HTTP_COOKIE"
+    fetch_environ = {name: value for name, value in environ.items() if name[:5] != "HTTP_"}
+    for name, value in fetch.fields:
+        variable = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+        if variable not in {"HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"}:
+            fetch_environ[variable] = value.decode("latin-1")
+    path, script_name = (
+        unquote_to_bytes(request.path).decode("latin-1"),
+        environ.get("SCRIPT_NAME", ""),
+    )
+    fetch_environ |= {
+        "REQUEST_METHOD": fetch.method,
+        "SCRIPT_NAME": path[: len(script_name)],
+        "PATH_INFO": path[len(script_name) :],
+        "QUERY_STRING": request.query.decode("latin-1"),
     }
-    return {name: value for name, value in environ.items() if name not in replaced_names}
+    query = b"?" + request.query if request.query else b""
+    for url_variable in _URL_VARIABLES:
+        if url_variable in environ:
+            fetch_environ[url_variable] = (request.path + query).decode("latin-1")
+    return fetch_environ
 
 
 def _to_text_fields(fields: Fields) -> list[tuple[str, str]]:

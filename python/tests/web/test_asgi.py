@@ -71,14 +71,17 @@ def test_a_response_to_credentials_is_stored_only_if_it_is_public(run_async: Any
     run_async(scenario)
 
 
-def test_a_cookie_is_never_stored_by_heuristics(run_async: Any) -> None:
+def test_a_cookie_is_never_stored_unless_the_response_is_public(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         last_modified = {"last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
         for headers, request_fields, is_stored in (
             (last_modified, {}, True),
             ({**last_modified, "set-cookie": "id=7"}, {}, False),
             (last_modified, {"cookie": "id=7"}, False),
-            ({"set-cookie": "id=7", "cache-control": "max-age=60"}, {}, True),
+            ({"set-cookie": "id=7", "cache-control": "max-age=60"}, {}, False),
+            ({"cache-control": "max-age=60"}, {"cookie": "id=7"}, False),
+            ({"cache-control": "max-age=60, public"}, {"cookie": "id=7"}, True),
+            ({"cache-control": "s-maxage=60"}, {"cookie": "id=7"}, True),
         ):
             origin = Origin(lambda _, headers=headers: headers)
             cache = CacheASGI(
@@ -364,7 +367,7 @@ def test_an_unreadable_entry_is_a_miss_and_replaced(run_async: Any) -> None:
             record[:40] + b"X" + record[41:],
             b"",
             "text",
-            b"GCW1" + bytes(80),
+            b"GCW2" + bytes(80),
         ):
             await client.set(stored_key, damaged_record)
             calls_before = len(origin.calls)

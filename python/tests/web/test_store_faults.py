@@ -85,7 +85,7 @@ class WrongValueClient(FailingClient):
 
 @pytest.mark.parametrize(
     "wrong_value",
-    [b"", b"GCW1", b"GCW1" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
+    [b"", b"GCW2", b"GCW2" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
 )
 def test_a_store_that_returns_wrong_data_never_fails_a_response(
     run_async: Any, wrong_value: Any

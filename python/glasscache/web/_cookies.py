@@ -1,0 +1,66 @@
+"""Cookies of a request, as every framework reads them, or the finding that frameworks differ.
+
+Django, Starlette and Werkzeug strip names and take the last of two cookies with one name; `http.cookies`
+stops at the first part that it does not understand and takes quotes for brackets around semicolons. A field
+that all of them read alike is plain: rules read the cookies of such a field only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Cookies", "parse_cookies"]
+
+_PART: Final = re.compile(
+    r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)="  # a token (RFC 6265, section 4.1.1)
+    r"""([!#%&'~_`><@,:/$*+\-.^|)(?}{=\[\]0-9A-Za-z]*|"[^"\\;]*")"""
+)
+
+
+class Cookies(NamedTuple):
+    """The cookies of a field."""
+
+    values: dict[str, str]
+    """Values by name; of several with one name the last."""
+    repeated_names: frozenset[str]
+    """Names of several cookies."""
+    is_plain: bool
+    """Whether all frameworks read the same cookies."""
+
+    def are_ambiguous(self, names: Iterable[str]) -> bool:
+        """Whether frameworks may read other values of the named cookies than this."""
+        if not self.is_plain:
+            return True
+        return any(
+            name in self.repeated_names or self.values.get(name, "").startswith('"')
+            for name in names
+        )
+
+
+NO_COOKIES: Final = Cookies({}, frozenset(), True)
+
+
+def parse_cookies(field_value: bytes) -> Cookies:
+    """Return the cookies of a Cookie field."""
+    values: dict[str, str] = {}
+    repeated_names: set[str] = set()
+    is_plain = True
+    for part in field_value.decode("latin-1").split(";"):
+        cookie = part.strip(" \t")
+        if not cookie:
+            continue
+        match = _PART.fullmatch(cookie)
+        if match is None:
+            is_plain = False
+            name, _, value = cookie.partition("=")
+            values[name.strip()] = value.strip()
+            continue
+        name, value = match.groups()
+        if name in values:
+            repeated_names.add(name)
+        values[name] = value
+    return Cookies(values, frozenset(repeated_names), is_plain)
