@@ -324,6 +324,11 @@ class Request:
         return self.parsed_cookies().values
 
 
+def tag_of(text: str) -> str:
+    """Return the tag that a text names: blanks stand between tags, so that in a tag they are hyphens."""
+    return "-".join(text.split())
+
+
 def digest_of(text: bytes) -> bytes:
     """Return the 16 bytes that stand for a text in keys."""
     return hashlib.blake2b(text, digest_size=16).digest()

@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 from glasscache._steps import call
 from glasscache.errors import ServerUnavailable
 from glasscache.web._entry import Entry, UnreadableRecord, decode
+from glasscache.web._message import tag_of
 from glasscache.web._purge_log import PurgeLog, TagPurges
 from glasscache.web._run_steps import run_steps, run_steps_async
 
@@ -143,7 +144,7 @@ def _read_tagged_urls(
     shared: SharedState, client: Any, tag: str, keys: list[str], urls_max: int
 ) -> Generator[Any, Any, tuple[list[str], bool]]:
     """Return the URLs of those keys whose response has the tag, and whether all were read (as steps)."""
-    tag_bytes = tag.encode()
+    tag_bytes = tag_of(tag).encode()
     log_values = yield call(client, "get_many", [shared.purge_log_key])
     purge_log = shared.decode_purge_log(log_values.get(shared.purge_log_key))
     tagged_urls: set[str] = set()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hmac
 import inspect
 import json
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
-from glasscache.web._message import NO_SETTINGS
+from glasscache.web._message import NO_SETTINGS, tag_of
 from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
 from glasscache.web._run_steps import run_steps, run_steps_async
 from glasscache.web._shared_state import DEFAULTS, SharedState
@@ -244,17 +243,8 @@ def purge_prefix(
 def purge_tag(
     shared: SharedState, client: Any, tag: str, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
-    """Purge a tag (as steps): one write for the clock and one for the tag.
-
-    Raises:
-        ValueError: no response can have such a tag.
-
-    """
-    if not tag or re.search(r"[\s,]", tag):
-        raise ValueError(
-            f"the tag {tag!r} is empty or has a blank or a comma, which stand between tags: purge one by one"
-        )
-    yield from _purge_encoded_tag(shared, client, tag.encode(), is_soft=is_soft)
+    """Purge a tag (as steps): one write for the clock and one for the tag."""
+    yield from _purge_encoded_tag(shared, client, tag_of(tag).encode(), is_soft=is_soft)
 
 
 def _purge_encoded_tag(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from glasscache.errors import BadSetting
 from glasscache.web._fields import combined_value
-from glasscache.web._message import NO_SETTINGS, Request, Settings
+from glasscache.web._message import NO_SETTINGS, Request, Settings, tag_of
 from glasscache.web._rule import DEFAULT_STATUSES, REQUEST_SETTINGS, Rule, When, parse_rule
 from glasscache.web._rule_checks import check_rules
 
@@ -255,9 +255,9 @@ def _ttl_of(ttls_by_status: dict[str, float], status: int | None) -> float | Non
 def _expand_tag(tag: str, rule: Rule, request: Request) -> str:
     """Return a tag, with `{1}` and the like replaced by the groups of the rule's `path_regex`."""
     if "{" not in tag:
-        return tag
+        return tag_of(tag)
     match = re.fullmatch(rule.when.path_regex or ".*", request.path_text, re.DOTALL)
     groups = match.groups(default="") if match else ()
     for group_number, group in enumerate(groups, 1):
         tag = tag.replace(f"{{{group_number}}}", group)
-    return "-".join(tag.split())
+    return tag_of(tag)

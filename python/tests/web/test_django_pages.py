@@ -93,8 +93,45 @@ PROGRAM = """
     check_not_kept_if_used(lambda request: "theme" in request.COOKIES, "/has-cookie")
     check_not_kept_if_used(lambda request: dict(request.COOKIES.items()), "/all-cookies")
     check_not_kept_if_used(get_token, "/csrf", CsrfViewMiddleware)
+    check_not_kept_if_used(lambda request: len(request.COOKIES), "/cookie-count")
     same = SessionMiddleware(cached_page(60)(view))
-    check_kept(True, same, lambda: get("/same", headers={"cookie": "theme=dark"}))
+    with_cookie = lambda: get("/same", headers={"cookie": "theme=dark"})
+    check_kept(True, same, lambda: get("/same"))
+    check_kept(False, same, with_cookie)
+    check_kept(True, SessionMiddleware(cached_page(60, public=True)(view)), lambda: get("/all"))
+    public = SessionMiddleware(cached_page(60, public=True)(view))
+    check_kept(True, public, lambda: get("/public", headers={"cookie": "theme=dark"}))
+    for use, number in (
+        (lambda request: bool(request.COOKIES), 1), (lambda request: request.COOKIES.copy(), 2),
+        (lambda request: list(request.COOKIES.keys()), 3), (lambda request: request.COOKIES | {}, 4),
+        (lambda request: {**request.COOKIES}, 5), (lambda request: request.session.get("user"), 6),
+    ):
+        def using_view(request, use=use):
+            use(request)
+            return view(request)
+        using_view.__qualname__ = f"using{number}"
+        using = SessionMiddleware(cached_page(60, public=True)(using_view))
+        check_kept(False, using, lambda: get(f"/using{number}", headers={"cookie": "theme=dark"}))
+
+    def stating_view(request):
+        response = view(request)
+        response["Cache-Control"] = "public, max-age=60"
+        return response
+    check_kept(True, cached_page(60)(stating_view), with_cookie)
+    check_kept(False, cached_page(60)(view), lambda: get("/key", headers={"x-api-key": "k"}))
+
+    import zoneinfo
+    from django.utils import timezone
+    zoned = cached_page(60)(lambda request: HttpResponse(timezone.get_current_timezone_name()))
+    for zone in ("Asia/Tokyo", "America/New_York"):
+        with timezone.override(zoneinfo.ZoneInfo(zone)):
+            assert zoned(get("/zone")).content.decode() == zone
+    class NamedUser:
+        is_authenticated = True
+    def named(request, name):
+        request.user = NamedUser()
+        return cached_page(60)(lambda request: HttpResponse(name))(request)
+    assert [named(get("/named"), name).content for name in ("alice", "bob")] == [b"alice", b"bob"]
 
     varied = cached_page(60, vary_on=["X-Plan"])(vary_on_headers("X-Plan")(view))
     for plan in ("free", "gold"):
