@@ -119,7 +119,10 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
             # Annotations of a function in a function are texts that FastAPI cannot resolve.
             lamp.__annotations__ = {"number": int, "request": Request}
             whole_response.__annotations__ = {}
-            cached_endpoint = cached_response(client, ttl=60, tags=["lamps"])(lamp)
+            with pytest.raises(TypeError, match="lamp takes the request as 'request'"):
+                cached_response(client, ttl=60)(lamp)
+            options: Any = {"ttl": 60, "tags": ["lamps"], "ignore": ["request"]}
+            cached_endpoint = cached_response(client, **options)(lamp)
             app.get("/lamps/{number}")(cached_endpoint)
             app.get("/whole")(cached_response(client, ttl=60)(whole_response))
             transport = httpx.ASGITransport(app=app)
@@ -132,6 +135,44 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
                 assert len(calls) == 2
                 with pytest.raises(TypeError, match="CacheASGI"):
                     await browser.get("/whole")
+
+    asyncio.run(main())
+
+
+def test_an_endpoint_says_what_of_the_request_is_in_its_key(glasscache_server: Server) -> None:
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+    starlette_requests = pytest.importorskip("starlette.requests", reason="starlette is needed")
+    from glasscache.contrib.fastapi import cached_response
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+
+    async def main() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+
+            async def who(request) -> Any:  # type: ignore[no-untyped-def] # noqa: ANN001 - as many write it
+                return {"who": request.cookies.get("session")}
+
+            async def annotated(connection: Any) -> None: ...
+
+            annotated.__annotations__ = {"connection": starlette_requests.HTTPConnection | None}
+            for endpoint in (who, annotated):
+                with pytest.raises(TypeError, match="nothing of it is in the key"):
+                    cached_response(client, ttl=60)(endpoint)
+            cached_who = cached_response(
+                client, ttl=60, vary=lambda request: request.cookies.get("session")
+            )(who)
+
+            async def page(request: Any) -> JSONResponse:
+                return JSONResponse(await cached_who(request))
+
+            app = Starlette()
+            app.add_route("/who", page)
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
+                for session in ("a", "b", "a", "b"):
+                    reply = await browser.get("/who", headers={"cookie": f"session={session}"})
+                    assert reply.json() == {"who": session}
+            assert cached_who.cache_info().fills == 2
 
     asyncio.run(main())
 
