@@ -10,49 +10,51 @@ TRACES ?= ../shared/traces
 help: ## Print each target with its sentence.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
+# How the tests are built: one resolution of features for all crates, TLS by ring (what ships has aws-lc).
+export TEST_BUILD := --no-default-features --features glasscache-client/tokio
+
 # ---- the two commands -------------------------------------------------------------------------
 
 .PHONY: run
-run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
-	@scripts/python-venv --release || echo "So the tour goes without the Python client."
-	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
+run: ## Build quickly, start an embedded server, store and read back a real folder, print what it cost.
+	@scripts/exclusive scripts/tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
-test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
+test: ## Run every everyday test (Rust and Python, real sockets), under 10 minutes on 2 cores.
+	@scripts/exclusive scripts/test
 
 # ---- building and checking --------------------------------------------------------------------
 
 .PHONY: release
-release: ## Build the optimised binary target/release/glasscache.
-	@scripts/need-toolchain
-	GLASSCACHE_COMMIT="$$(scripts/commit)" $(CARGO) build --release -p glasscache-cli
+release: ## Build what ships, the optimised binary target/release/glasscache, several minutes.
+	@scripts/need-toolchain 3
+	@GLASSCACHE_COMMIT="$$(scripts/commit)" scripts/exclusive scripts/cargo-build --release -p glasscache-cli
 
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
-	@scripts/need-toolchain
-	$(CARGO) test --workspace --exclude glasscache-native --features glasscache-client/tokio
+	@scripts/need-toolchain 8
+	@scripts/exclusive scripts/rust-tests
 
 .PHONY: test-python
-test-python: ## Build the Python module into .venv and run the tests of the Python package.
-	@scripts/python-tests
+test-python: ## Build the Python module and run the tests of the Python package.
+	@scripts/exclusive scripts/python-tests
 
 .PHONY: lint
 lint: ## Formatting, clippy, the Python linters, and that each missed figure is listed; a warning is an error.
-	@scripts/need-toolchain
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --exclude glasscache-native --no-deps --features glasscache-client/tokio
-	@scripts/python-lint
-	@scripts/figures --kept >/dev/null
-	@scripts/figures --check
+	@scripts/exclusive scripts/lint
 
 .PHONY: check
-check: lint test wheel ## What continuous integration runs: lint, the tests, the wheel in a fresh environment.
+check: ## What continuous integration runs: lint, the Rust tests, the wheel in a fresh environment with the Python tests.
+	@scripts/exclusive scripts/check
 	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory check-traces TRACES="$(TRACES)"; \
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
 
+.PHONY: times
+times: ## Measure what each step costs, cold and warm, in a fresh clone: the table of CONTRIBUTING.md (ARGS="run test").
+	@scripts/times $(ARGS)
+
 .PHONY: nightly
-nightly: advisories loom sanitize ## What a scheduler runs each night: advisories, loom, sanitizers, fuzzing (10 minutes a target), simulated worlds, an hour of soak.
+nightly: advisories test-long ## What a scheduler runs each night: advisories, the long tests, fuzzing (10 minutes a target), simulated worlds, an hour of soak.
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=600
 	$(MAKE) --no-print-directory world FIRST=$$(date +%s) SEEDS=100000
 	$(MAKE) --no-print-directory soak
@@ -77,12 +79,12 @@ STRESS_SECONDS ?= 600
 
 .PHONY: stress
 stress: ## Threads against one small store, every hit verified, everything forced, ten minutes (STRESS_SECONDS=n).
-	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test stress -- --nocapture
+	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test it -- --nocapture stress::
 
 .PHONY: flushes
 flushes: ## Flush 100,000 times beside clients that copy without end; nothing may outlive it (FLUSHES=n, ADDRESS=host:port of another server).
 	GLASSCACHE_TEST_FLUSHES=$(or $(FLUSHES),100000) $(if $(ADDRESS),GLASSCACHE_TEST_ADDRESS=$(ADDRESS)) \
-		$(CARGO) test --release -p glasscache-server --test flushes -- --nocapture
+		$(CARGO) test --release -p glasscache-server --test it -- --nocapture flushes::
 
 .PHONY: flush-prefix
 flush-prefix: ## Time to flush the prefix of ten million items, and of reads with 0 and 1,000 flushed prefixes (ITEMS=n).
@@ -95,12 +97,12 @@ bench-coherent: ## Staleness of coherent near caches with 16 watchers and 10,000
 
 .PHONY: collisions
 collisions: ## Send a million keys of one bucket: no false miss, and what other connections notice of it (COLLISIONS=n).
-	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture
-	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-server --test collisions -- --nocapture
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test it -- --nocapture collisions::
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-server --test it -- --nocapture collisions::
 
 .PHONY: admin-commands
 admin-commands: ## CPU time of the longest event-loop iteration under each administrator's command over ten million items (ITEMS=n).
-	ADMIN_ITEMS=$(or $(ITEMS),10000000) $(CARGO) test --release -p glasscache-server --test admin no_admin -- --nocapture
+	ADMIN_ITEMS=$(or $(ITEMS),10000000) $(CARGO) test --release -p glasscache-server --test it -- --nocapture admin::no_admin
 
 .PHONY: loom
 loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch, segments) in every order of their steps.
@@ -262,12 +264,12 @@ split-values: release ## Two writers and a reader of 20 MB values in a full serv
 
 .PHONY: py
 py: ## Build the Python module into .venv and say how to use it.
-	@scripts/python-tests --collect-only -q >/dev/null
+	@scripts/python-venv
 	@echo 'PYTHONPATH=python .venv/bin/python -c "import glasscache"'
 
 .PHONY: wheel
 wheel: ## Build the wheel (module and command), install it into a fresh environment and run the Python tests there.
-	@scripts/wheel-check
+	@scripts/exclusive scripts/wheel-check
 
 .PHONY: faults
 faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
@@ -300,11 +302,11 @@ reference: release ## Compare policies and sampled curves with the reference res
 .PHONY: oracle-slabs
 oracle-slabs: ## Compare our slab classes and plans with a real memcached (MEMCACHED=program).
 	@test -n "$(MEMCACHED)" || { echo "no memcached on the path: MEMCACHED=program"; exit 1; }
-	MEMCACHED=$(MEMCACHED) $(CARGO) test --release -p glasscache-sim --test slab_classes_of_memcached --test slab_fill_of_memcached -- --include-ignored --nocapture
+	MEMCACHED=$(MEMCACHED) $(CARGO) test --release -p glasscache-sim --test it -- --include-ignored --nocapture of_memcached::
 
 .PHONY: simulate-full
 simulate-full: ## Compare the request simulator with its plain second implementation on a log of 200,000 requests.
-	$(CARGO) test --release -p glasscache-sim --test request_simulation -- --include-ignored --nocapture
+	$(CARGO) test --release -p glasscache-sim --test it -- --include-ignored --nocapture request_simulation::
 
 .PHONY: screenshots
 screenshots: ## Draw every page of the lab in Chromium, wide, on a phone and on paper, light and dark, as pictures in SCREENSHOTS=dir.

@@ -17,7 +17,7 @@ import time
 from result_record import write_record
 
 MEASURING_TESTS = (
-    "cargo test --release -q -p glasscache-sim --lib --test topic_tree_findings -- "
+    "cargo test --release -q -p glasscache-sim --lib --test it -- "
     "--ignored --nocapture --test-threads=1 speed_of"
 )
 STRATEGIES_WITHOUT_SIZE = "remote children children-always subtree:1 subtree:2 subtree:3"

@@ -56,7 +56,7 @@ impl Authority {
 /// A server that knows `mn` and `version`, with a certificate for `localhost`; it runs until the test ends.
 fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
     let file = authority.sign("localhost");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap();

@@ -11,7 +11,11 @@ use std::sync::{Arc, Mutex};
 
 use glasscache_store::Seconds;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
+#[cfg(feature = "aws-lc")]
+use rustls::crypto::aws_lc_rs as provider;
+#[cfg(not(feature = "aws-lc"))]
+use rustls::crypto::ring as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -116,7 +120,7 @@ impl Tls {
 
 /// The algorithms of a connection (docs/decisions/0098-tls.md).
 fn crypto_provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+    Arc::new(provider::default_provider())
 }
 
 /// A configuration for each demand, or a sentence about the file that cannot be used.
@@ -265,7 +269,7 @@ fn build_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     if settings.session_tickets {
-        config.ticketer = aws_lc_rs::Ticketer::new().map_err(describe_error)?;
+        config.ticketer = provider::Ticketer::new().map_err(describe_error)?;
         config.send_tls13_tickets = TICKETS_SENT;
     }
     Ok(Arc::new(config))

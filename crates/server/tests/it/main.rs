@@ -1,0 +1,20 @@
+//! Tests of the server over real sockets and of its public face: one program, one topic per file.
+
+mod admin;
+mod binary;
+mod collisions;
+mod flushes;
+mod live_server;
+mod login;
+mod memory;
+mod prefixes;
+mod proxy_header;
+mod quotas;
+mod read_ahead;
+mod restart;
+mod session_rules;
+mod sockets;
+mod splits;
+mod tls;
+mod uploads;
+mod watch;

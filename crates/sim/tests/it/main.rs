@@ -1,0 +1,15 @@
+//! Tests of the simulator over its public face: one program, one topic per file.
+
+mod curves;
+mod foreign_parquet;
+mod key_streams;
+mod learned_rules;
+mod naive;
+mod policies;
+mod request_logs;
+mod request_simulation;
+mod segment_plan;
+mod slab_classes_of_memcached;
+mod slab_fill_of_memcached;
+mod strategy_files;
+mod topic_tree_findings;
