@@ -8,9 +8,15 @@ every decision and differ in the waiting only.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import time
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from glasscache.errors import GlasscacheError
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -40,7 +46,27 @@ class CallFunction(NamedTuple):
     function: Callable[[], Any]
 
 
-Step = Call | Sleep | CallFunction
+class Acquire(NamedTuple):
+    """Steps that acquire something, carried out to their end even if the caller is cancelled meanwhile.
+
+    A caller that is no longer there cannot release what it acquired: then the steps that `give_back` makes
+    are carried out. They must also be right where nothing was acquired.
+    """
+
+    steps: Generator[Any, Any, Any]
+    give_back: Callable[[], Generator[Any, Any, None]]
+
+
+class Release(NamedTuple):
+    """Steps that release something, carried out to their end whatever happens to the caller.
+
+    They are not subject to the caller's deadline, and a cache that fails then is no error.
+    """
+
+    steps: Generator[Any, Any, None]
+
+
+Step = Call | Sleep | CallFunction | Acquire | Release
 Steps = Generator[Step, Any, T]
 
 
@@ -60,6 +86,10 @@ def carry_out(steps: Steps[T]) -> T:
                 return time.sleep(seconds)
             case CallFunction(function):
                 return function()
+            case Acquire():
+                return _acquire(step)
+            case Release(release_steps):
+                return release(release_steps)
 
     run = _StepRun(steps)
     while not run.is_over:
@@ -69,6 +99,22 @@ def carry_out(steps: Steps[T]) -> T:
             run.error = error
         run.advance()
     return cast("T", run.outcome)
+
+
+def _acquire(step: Acquire) -> Any:
+    try:
+        return carry_out(step.steps)
+    except Exception:
+        raise
+    except BaseException:
+        release(step.give_back())
+        raise
+
+
+def release(steps: Steps[None]) -> None:
+    """Do the steps of a release, without the caller's deadline."""
+    with contextlib.suppress(GlasscacheError):
+        contextvars.Context().run(carry_out, steps)
 
 
 async def carry_out_async(steps: Steps[T]) -> T:
@@ -86,6 +132,10 @@ async def carry_out_async(steps: Steps[T]) -> T:
                 return (
                     await cast("Awaitable[Any]", result) if hasattr(result, "__await__") else result
                 )
+            case Acquire():
+                return await _Acquisition(step).run()
+            case Release(release_steps):
+                return await asyncio.shield(run_in_background(release_steps))
 
     run = _StepRun(steps)
     while not run.is_over:
@@ -100,6 +150,77 @@ async def carry_out_async(steps: Steps[T]) -> T:
             run.error = error
         run.advance()
     return cast("T", run.outcome)
+
+
+_background_tasks: set[asyncio.Task[Any]] = set()
+"""Referred to here until they are done: an event loop refers to its tasks weakly."""
+
+
+def run_in_background(steps: Steps[None]) -> asyncio.Task[None]:
+    """Start steps in a task of their own, which no caller's cancellation or deadline ends.
+
+    A cache that fails is no error then.
+    """
+
+    async def run() -> None:
+        with contextlib.suppress(GlasscacheError):
+            await carry_out_async(steps)
+
+    return _start_task(run, contextvars.Context())
+
+
+def _start_task(
+    function: Callable[[], Any], context: contextvars.Context | None = None
+) -> asyncio.Task[Any]:
+    import asyncio  # noqa: PLC0415 - as above
+
+    loop = asyncio.get_running_loop()  # before there is a coroutine, which would need one
+    task = loop.create_task(function(), context=context)
+    _background_tasks.add(task)
+    task.add_done_callback(_forget_task)
+    return task
+
+
+def _forget_task(task: asyncio.Task[Any]) -> None:
+    _background_tasks.discard(task)
+    if not task.cancelled():
+        task.exception()  # retrieved: whoever waits for the task gets it, and others need no log of it
+
+
+async def settle_background_tasks() -> None:
+    """Wait until everything that was acquired or released in the background of this event loop is done."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    loop = asyncio.get_running_loop()
+    while tasks := [task for task in _background_tasks if task.get_loop() is loop]:
+        await asyncio.wait(tasks)
+
+
+class _Acquisition:
+    """Steps of an `Acquire` in a task of their own, and whether their caller is still there."""
+
+    def __init__(self, step: Acquire) -> None:
+        self._step, self._has_caller = step, True
+
+    async def run(self) -> Any:
+        import asyncio  # noqa: PLC0415 - as above
+
+        task = _start_task(self._carry_out)
+        try:
+            return await asyncio.shield(task)
+        except BaseException as error:
+            self._has_caller = False
+            is_gone = not isinstance(error, Exception)
+            if is_gone and task.done() and not task.cancelled():
+                run_in_background(self._step.give_back())
+            raise
+
+    async def _carry_out(self) -> Any:
+        try:
+            return await carry_out_async(self._step.steps)
+        finally:
+            if not self._has_caller:
+                await run_in_background(self._step.give_back())
 
 
 class _Exit(BaseException):

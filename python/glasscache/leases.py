@@ -10,17 +10,24 @@ two mixins at the end carry out.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
+from glasscache._key_lease import KeyLease
 from glasscache._native import ComputedValue
 from glasscache._refresh import GetOrSetOptions
-from glasscache._steps import CallFunction, Sleep, call, carry_out, carry_out_async
+from glasscache._steps import (
+    Acquire,
+    CallFunction,
+    Release,
+    Sleep,
+    call,
+    carry_out,
+    carry_out_async,
+)
 from glasscache._types import Item
-from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -95,9 +102,8 @@ def _refresh_steps(
     """Refill a value that is due, unless another caller does; then take the old value while allowed."""
     began_at = time.monotonic()
     pause_s = _POLL_FIRST_S
-    while not (
-        yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(options.lease)))
-    ):
+    lease = KeyLease(client, lease_key(key), max(1, math.ceil(options.lease)))
+    while not (yield from lease.acquire()):
         remaining_s = options.fresh_seconds_left(item, time.time())
         if remaining_s is None or remaining_s > -options.stale or item.compute_info is None:
             return item.value
@@ -109,7 +115,6 @@ def _refresh_steps(
         reread_item = yield from _read_item(client, key, options)
         if reread_item is None or reread_item.cas != item.cas:
             return (yield from _get_or_set_steps(client, key, options, make))
-    began_at = time.monotonic()
     try:
         value, cost_s = yield from _time_make(make)
         ttl = options.stored_ttl(value)
@@ -120,9 +125,7 @@ def _refresh_steps(
             return item.value
         raise
     finally:
-        # A lease that ran out may be another's by now.
-        if time.monotonic() - began_at < options.lease:
-            yield call(client, "delete", lease_key(key))
+        yield from lease.release()
     return value
 
 
@@ -175,17 +178,16 @@ def _unguarded_fill_steps(
     began_at = time.monotonic()
     wait_s = options.lease if options.wait is None else options.wait
     pause_s = _POLL_FIRST_S
-    sibling_key, lifetime_s = lease_key(key), max(1, math.ceil(options.lease))
-    while not (has_lease := (yield call(client, "add", sibling_key, b"1", ttl=lifetime_s))):
+    lease = KeyLease(client, lease_key(key), max(1, math.ceil(options.lease)))
+    while not (has_lease := (yield from lease.acquire_or_skip())):
         waited_s = time.monotonic() - began_at
-        if waited_s >= wait_s:
+        if has_lease is None or waited_s >= wait_s:
             break
         yield Sleep(min(pause_s, wait_s - waited_s))
         pause_s = min(2 * pause_s, _POLL_LAST_S)
         value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
             return value
-    began_at = time.monotonic()
     try:
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
@@ -195,8 +197,8 @@ def _unguarded_fill_steps(
                 yield from _store_value(client, "add", key, value, None, options, cost_s)
         return value
     finally:
-        if has_lease and time.monotonic() - began_at < options.lease:
-            yield call(client, "delete", sibling_key)
+        if has_lease:
+            yield from lease.release()
 
 
 def _reserve(
@@ -205,14 +207,32 @@ def _reserve(
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
     lifetime_s = max(_RESERVATION_MIN_S, _LEASES_PER_RESERVATION * math.ceil(options.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
-    was_reserved = yield call(client, "_reserve", key, token, lifetime_s, replaced_cas_unique)
-    if not was_reserved:
-        return was_reserved, None
+
+    def reserve() -> Steps[tuple[bool | None, int | None]]:
+        was_reserved = yield call(client, "_reserve", key, token, lifetime_s, replaced_cas_unique)
+        cas_unique = (
+            (yield from _unique_of_reservation(client, key, token)) if was_reserved else None
+        )
+        return was_reserved, cas_unique
+
+    def give_back() -> Steps[None]:
+        cas_unique = yield from _unique_of_reservation(client, key, token)
+        if cas_unique is not None:
+            yield from _remove_reservation(client, key, cas_unique)
+
+    reserved: tuple[bool | None, int | None] = yield Acquire(reserve(), give_back)
+    return reserved
+
+
+def _unique_of_reservation(client: Any, key: Key, token: bytes) -> Steps[int | None]:
+    """Return the unique of the reservation with a token; None if that is not what the key holds."""
     reservation = yield call(client, "_reservation", key)
-    if reservation is None:
-        return True, None
-    stored_token, cas_unique, _ = reservation
-    return True, cas_unique if stored_token == token else None
+    return None if reservation is None or reservation[0] != token else int(reservation[1])
+
+
+def _remove_reservation(client: Any, key: Key, cas_unique: int) -> Steps[None]:
+    """Store with a life that is over: a removal on the condition that the reservation is still there."""
+    yield call(client, "cas", key, b"", cas_unique, ttl=-1)
 
 
 def _replace_expired_reservation(
@@ -244,9 +264,7 @@ def _fill(
         return value
     finally:
         if is_reserved:
-            # Stored with a life that is over: a removal on the condition that it still is this caller's.
-            with contextlib.suppress(GlasscacheError):
-                yield call(client, "cas", key, b"", cas_unique, ttl=-1)
+            yield Release(_remove_reservation(client, key, cas_unique))
 
 
 def value_to_store(

@@ -20,6 +20,8 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("glasscache.contrib.dogpile needs the package dogpile.cache") from error
 
+from glasscache._key_lease import KeyLease
+from glasscache._steps import carry_out
 from glasscache.client import Client
 
 if TYPE_CHECKING:
@@ -117,29 +119,38 @@ def _raise_first(errors: Mapping[Any, Exception]) -> None:
 
 
 class _Mutex:
-    """A lock under a key of its own; it belongs to whoever added its token."""
+    """A lock under a key of its own; it belongs to whoever added its token.
+
+    A cache that is down locks nothing, and a lock is waited for as long as it may be held at most: the value
+    is then created without it, as it would be without a cache.
+    """
 
     def __init__(self, client: Client, server_key: str, lock_timeout: float) -> None:
         self._client, self._lock_key = client, _make_lock_key(server_key)
-        self._lock_ttl = lock_timeout or None
-        self._token = b""
+        self._lock_timeout = lock_timeout or None
+        self._lease: KeyLease | None = None
 
     def acquire(self, wait: bool = True) -> bool:
         """Take the lock; without `wait`, whether it was free."""
-        token, pause_s = secrets.token_bytes(12), _POLL_FIRST_S
-        while not self._client.add(self._lock_key, token, ttl=self._lock_ttl):
+        began_at, pause_s = time.monotonic(), _POLL_FIRST_S
+        lease = KeyLease(self._client, self._lock_key, self._lock_timeout)
+        while not (is_acquired := carry_out(lease.acquire_or_skip())):
+            if is_acquired is None:
+                return True
             if not wait:
                 return False
+            if self._lock_timeout and time.monotonic() - began_at >= self._lock_timeout:
+                return True
             time.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
             pause_s = min(2 * pause_s, _POLL_LAST_S)
-        self._token = token
+        self._lease = lease
         return True
 
     def release(self) -> None:
         """Give the lock back, unless it ended and is another's by now."""
-        value_and_cas = self._client.gets(self._lock_key)
-        if value_and_cas is not None and value_and_cas[0] == self._token:
-            self._client.cas(self._lock_key, b"", value_and_cas[1], ttl=-1)
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            carry_out(lease.release())
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from glasscache.web._fields import FIELD_BYTES_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -46,6 +48,8 @@ NO_COOKIES: Final = Cookies({}, frozenset(), True)
 
 def parse_cookies(field_value: bytes) -> Cookies:
     """Return the cookies of a Cookie field."""
+    if len(field_value) > FIELD_BYTES_MAX:
+        return Cookies({}, frozenset(), False)
     values: dict[str, str] = {}
     repeated_names: set[str] = set()
     is_plain = True

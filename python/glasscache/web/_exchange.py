@@ -5,21 +5,24 @@ are sent the outcomes, so that ASGI and WSGI share every decision. A response is
 byte is stored, by compare-and-swap on what its fetch replaces: a key that was purged or invalidated
 meanwhile stays so.
 
-A cold key holds a `PendingRecord` while one request fetches; others of the process wait for it, and one a
-process reads the store for it. A store that fails, or has no clock of purges, makes the request an ordinary
-one.
+A cold key holds a `PendingRecord` while one request fetches; others of the process wait for its flight, and
+one a process reads the store for it. A store that fails, or has no clock of purges, makes the request an
+ordinary one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._steps import Sleep, call
+from glasscache._key_lease import KeyLease
+from glasscache._steps import Acquire, CallFunction, Sleep, call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
-from glasscache.web._lease import SELF_REDIRECT, UNCACHEABLE_S, Fetch, Lease
+from glasscache.web._lease import SELF_REDIRECT, UNCOLLAPSED_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
 from glasscache.web._reply import CONDITIONAL_FIELDS, Reply, gateway_timeout, reply_of
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from glasscache.web._message import Request, Settings
     from glasscache.web._policy import Reuse
     from glasscache.web._shared_state import SharedState
+    from glasscache.web._single_flight import Flight, SingleFlight
 
 __all__ = ["Exchange", "StoredReply"]
 
@@ -56,10 +60,13 @@ class StoredReply:
 class Exchange:
     """One request and its response."""
 
-    __slots__ = ("client", "lookup", "request", "sent_request", "settings", "shared")
+    __slots__ = (
+        "_waits_until", "client", "lookup", "request", "sent_request", "settings", "shared",
+    )  # fmt: skip
 
     def __init__(self, shared: SharedState, client: Any, request: Request) -> None:
         """Begin an exchange; nothing is read yet."""
+        self._waits_until: float | None = None
         self.shared, self.client, self.sent_request = shared, client, request
         self.settings: Settings = shared.settings_of(request)
         self.request = request.canonical(self.settings)
@@ -139,18 +146,70 @@ class Exchange:
         self.shared.counters["stale"] += 1
         return StoredReply(reply_of(entry, self.request, now, b"hit; detail=stale"))
 
-    def forward_after_wait(self) -> Fetch:
+    def _remaining_wait(self) -> float:
+        """Return the seconds that this request may still wait for others, in whichever way it does."""
+        now = time.monotonic()
+        if self._waits_until is None:
+            self._waits_until = now + self.shared.wait_s
+        return self._waits_until - now
+
+    def _forward_after_wait(self) -> Fetch:
         """Return the fetch of a request that has waited for another's in vain."""
         self.shared.counters["waits_given_up"] += 1
         return self._forward(b"uri-miss; detail=waited")
 
     # ---- the slow path --------------------------------------------------------------------------
 
+    def decide_in_flight(
+        self, flights: SingleFlight, refreshes: SingleFlight
+    ) -> Generator[Any, Any, StoredReply | Fetch]:
+        """Decide what is not a plain hit; of the requests for a key one does, and others wait (as steps).
+
+        Args:
+            flights: the fetches of this process that others wait for.
+            refreshes: its fetches in the background, meanwhile others get the stale response.
+
+        """
+        lookup = self.lookup
+        if (
+            refreshes.is_under_way(lookup.response_key)
+            and (stale_reply := self.stale_reply()) is not None
+        ):
+            return stale_reply
+        while self.shares_fetch:
+            flight = flights.begin(lookup.response_key, self.shared.lease_s)
+            if flight is not None:
+                return (yield from self._decide_with_flight(flight))
+            if (remaining_s := self._remaining_wait()) <= 0:
+                return self._forward_after_wait()
+            yield CallFunction(partial(flights.wait, lookup.response_key, remaining_s))
+            lookup.reset()
+            keys = lookup.first_keys()
+            try:
+                hit = self.fresh_hit(keys, (yield call(self.client, "get_many", keys)))
+            except GlasscacheError:
+                break
+            if hit is not None:
+                return hit
+        return (yield from self.decide())
+
+    def _decide_with_flight(self, flight: Flight) -> Generator[Any, Any, StoredReply | Fetch]:
+        is_fetched = False
+        try:
+            action = yield from self.decide()
+            if type(action) is Fetch and action.is_leased:
+                flight.renew(self.shared.lease_s)
+                action.flight, is_fetched = flight, True
+        finally:
+            if not is_fetched:
+                flight.end()
+        return action
+
     def decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
         """Decide what is sent for this request, or that it is fetched (as steps)."""
         try:
             action = yield from self._decide()
-            if type(action) is Fetch and action.may_store:
+            if type(action) is Fetch and action.may_store and not action.is_leased:
                 yield from self._make_url_tag()
         except GlasscacheError:
             self.shared.counters["store_errors"] += 1
@@ -159,7 +218,7 @@ class Exchange:
 
     def _decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
         shared, lookup = self.shared, self.lookup
-        pause_s, wait_began_at, has_waited = _POLL_FIRST_S, shared.clock(), False
+        pause_s, began_at, has_waited = _POLL_FIRST_S, time.monotonic(), False
         while True:
             yield from self._read()
             if lookup.purge_log is None and not (yield from self._make_purge_log()):
@@ -171,17 +230,17 @@ class Exchange:
                 if stored_reply is not None:
                     return stored_reply
                 continue
-            action = yield from self._decide_without_lease(reuse, shared.clock() - wait_began_at)
+            action = yield from self._decide_without_lease(reuse, time.monotonic() - began_at)
             if action is not None:
                 return action
             if not self._is_uncollapsed:
                 fetch = yield from (self._lease_cold() if reuse is None else self._lease_stale())
                 if fetch is not None:
                     return fetch
-            if shared.clock() - wait_began_at >= shared.wait_s:
-                return self.forward_after_wait()
+            if (remaining_s := self._remaining_wait()) <= 0:
+                return self._forward_after_wait()
             has_waited = True
-            yield Sleep(pause_s)
+            yield Sleep(min(pause_s, remaining_s))
             pause_s = min(2 * pause_s, _POLL_LAST_S)
             lookup.reset()
 
@@ -250,12 +309,6 @@ class Exchange:
         entry = lookup.entry
         assert entry is not None  # noqa: S101 - what can be reused has an entry
         now = shared.clock()
-        refresh = None
-        is_refresh_due = reuse_kind == "stale" or lookup.is_due_for_early_refresh(now)
-        if is_refresh_due and shared.may_lease_stale(lookup.response_key, now):
-            refresh = yield from self._lease_stale()
-            if refresh is not None:
-                shared.forget_lease_attempt(lookup.response_key)
         cache_status_parameters = b"hit; detail=stale" if reuse_kind == "stale" else b"hit"
         if has_waited:
             cache_status_parameters += b"; collapsed"
@@ -267,6 +320,13 @@ class Exchange:
                 yield from self._discard_incomplete()
                 lookup.reset()
                 return None
+        refresh = None
+        is_refresh_due = reuse_kind == "stale" or lookup.is_due_for_early_refresh(now)
+        if is_refresh_due and shared.may_lease_stale(lookup.response_key, now):
+            # Last of all: nothing can fail between the lease and its fetch.
+            refresh = yield from self._lease_stale()
+            if refresh is not None:
+                shared.forget_lease_attempt(lookup.response_key)
         shared.counters["stale" if reuse_kind == "stale" else "hits"] += 1
         return StoredReply(reply, refresh, chunks)
 
@@ -314,31 +374,16 @@ class Exchange:
             and now - lookup.record.begun_at < shared.lease_s
         ):
             return None
-        pending = PendingRecord(lookup.digest, new_token(), now)
-        pending_bytes, lifetime_s = encode_record(pending), max(1, int(shared.lease_s * 2))
-        if lookup.record is None and not lookup.is_unreadable:
-            if not (
-                yield call(self.client, "add", lookup.response_key, pending_bytes, ttl=lifetime_s)
-            ):
-                return None
-        else:
-            # A pending fetch whose time is over, a purged response, or something unreadable.
+        pending_bytes = encode_record(PendingRecord(lookup.digest, new_token(), now))
+
+        def give_back() -> Generator[Any, Any, None]:
             value_and_cas = yield call(self.client, "gets", lookup.response_key)
-            if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
-                return None
-            if (
-                yield call(
-                    self.client,
-                    "cas",
-                    lookup.response_key,
-                    pending_bytes,
-                    value_and_cas[1],
-                    ttl=lifetime_s,
-                )
-            ) is not True:
-                return None
-        value_and_cas = yield call(self.client, "gets", lookup.response_key)
-        if value_and_cas is None or value_and_cas[0] != pending_bytes:
+            if value_and_cas is not None and value_and_cas[0] == pending_bytes:
+                # Stored with a life that is over: a removal if the record is still this one.
+                yield call(self.client, "cas", lookup.response_key, b"", value_and_cas[1], ttl=-1)
+
+        cas_unique = yield Acquire(self._store_pending(pending_bytes), give_back)
+        if cas_unique is None:
             return None
         forward_reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
         shared.counters["misses"] += 1
@@ -347,27 +392,52 @@ class Exchange:
             self._plain_fields(),
             "GET",
             None,
-            value_and_cas[1],
+            cas_unique,
             may_store=True,
             is_leased=True,
         )
 
+    def _store_pending(self, pending_bytes: bytes) -> Generator[Any, Any, int | None]:
+        """Store the record of a fetch that is under way; its unique, or None if another was quicker."""
+        client, lookup, key = self.client, self.lookup, self.lookup.response_key
+        lifetime_s = max(1, int(self.shared.lease_s * 2))
+        if lookup.record is None and not lookup.is_unreadable:
+            is_stored = yield call(client, "add", key, pending_bytes, ttl=lifetime_s)
+        else:
+            # A pending fetch whose time is over, a purged response, or something unreadable.
+            value_and_cas = yield call(client, "gets", key)
+            if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
+                return None
+            is_stored = yield call(
+                client, "cas", key, pending_bytes, value_and_cas[1], ttl=lifetime_s
+            )
+        if is_stored is not True:
+            return None
+        yield from self._make_url_tag()
+        value_and_cas = yield call(client, "gets", key)
+        if value_and_cas is None or value_and_cas[0] != pending_bytes:
+            return None
+        cas_unique: int = value_and_cas[1]
+        return cas_unique
+
     def _lease_stale(self) -> Generator[Any, Any, Fetch | None]:
         """Take the right to refresh what is stored; None if another has it."""
         shared, lookup = self.shared, self.lookup
-        lease_token = new_token()
-        lifetime_s = max(1, int(shared.lease_s))
-        if not (
-            yield call(self.client, "add", lookup.lease_key, lease_token.encode(), ttl=lifetime_s)
-        ):
+        lease = KeyLease(self.client, lookup.lease_key, max(1, int(shared.lease_s)))
+        if not (yield from lease.acquire()):
             return None
-        value_and_cas = yield call(self.client, "gets", lookup.response_key)
-        if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
-            # Another was quicker: what it stored is to be read.
-            yield call(self.client, "delete", lookup.lease_key)
-            return None
-        shared.counters["refreshes"] += 1
-        return self._validation_fetch(b"stale", value_and_cas[1], lease_token)
+        fetch = None
+        try:
+            value_and_cas = yield call(self.client, "gets", lookup.response_key)
+            # Else another was quicker: what it stored is to be read.
+            if value_and_cas is not None and lookup.is_unchanged(value_and_cas[0]):
+                yield from self._make_url_tag()
+                shared.counters["refreshes"] += 1
+                fetch = self._validation_fetch(b"stale", value_and_cas[1], lease)
+        finally:
+            if fetch is None:
+                yield from lease.release()
+        return fetch
 
     def _validate_without_lease(self, forward_reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
@@ -377,13 +447,13 @@ class Exchange:
             if value_and_cas is not None and self.lookup.is_unchanged(value_and_cas[0])
             else None
         )
-        fetch = self._validation_fetch(forward_reason, cas_unique, "")
+        fetch = self._validation_fetch(forward_reason, cas_unique, None)
         if cas_unique is None or self._is_uncollapsed:
             fetch.may_store = False
         return fetch
 
     def _validation_fetch(
-        self, forward_reason: bytes, cas_unique: int | None, lease_token: str
+        self, forward_reason: bytes, cas_unique: int | None, refresh_lease: KeyLease | None
     ) -> Fetch:
         entry = self.lookup.entry
         fields = self._plain_fields()
@@ -402,8 +472,8 @@ class Exchange:
             entry,
             cas_unique,
             may_store=True,
-            is_leased=bool(lease_token),
-            token=lease_token,
+            is_leased=refresh_lease is not None,
+            refresh_lease=refresh_lease,
         )
 
     def _plain_fields(self) -> Fields:
@@ -413,11 +483,11 @@ class Exchange:
 
     def _forward_uncollapsed(self, forward_reason: bytes) -> Generator[Any, Any, Fetch]:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
-        may_store = self.request.method == "GET"
+        may_store = self.request.method == "GET" and b"range" not in self.request.headers
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
             record_bytes = encode_record(UncacheableRecord(self.lookup.digest, "", new_token()))
             may_store = yield call(
-                self.client, "add", self.lookup.response_key, record_bytes, ttl=UNCACHEABLE_S
+                self.client, "add", self.lookup.response_key, record_bytes, ttl=UNCOLLAPSED_S
             )
             self.lookup.remember_stored(record_bytes)
         return self._forward(forward_reason, may_store=may_store)

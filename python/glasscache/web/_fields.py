@@ -12,6 +12,7 @@ import calendar
 import re
 import time
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "Directives",
     "Fields",
     "combined_value",
+    "has_long_fields",
     "http_date",
     "opaque_tag",
     "parse_cache_control",
@@ -33,6 +35,13 @@ __all__ = [
 
 Fields = list[tuple[bytes, bytes]]
 Directives = dict[str, str | None]
+
+FIELD_BYTES_MAX: Final = 8192
+"""A longer field is not parsed: a request with one bypasses the cache, a response with one is not stored."""
+FIELDS_BYTES_MAX: Final = 64 << 10
+"""The same for all fields of a request or a response together."""
+_KEPT_BYTES_MAX: Final = 256
+"""Of longer values the parsed form is not kept: what others send must not decide what memory is used."""
 
 SECONDS_MAX: Final = 2**31
 """A lifetime that does not fit is this long (RFC 9111, section 1.2.2)."""
@@ -86,13 +95,28 @@ def with_vary(fields: Fields, names: Iterable[bytes]) -> Fields:
     return [pair for pair in fields if pair[0] != b"vary"] + [(b"vary", b", ".join(members))]
 
 
-@lru_cache(maxsize=1024)
+def has_long_fields(fields: Fields) -> bool:
+    """Whether a field, or all fields together, are longer than this cache takes."""
+    total_bytes = sum(map(len, chain.from_iterable(fields)))
+    return total_bytes > FIELD_BYTES_MAX and (
+        total_bytes > FIELDS_BYTES_MAX
+        or any(len(name) + len(value) > FIELD_BYTES_MAX for name, value in fields)
+    )
+
+
 def parse_cache_control(value: bytes) -> Directives:
     """Return the directives of a Cache-Control field by their lower-case names.
 
     The first of several equal directives counts, unless another is shorter: the most restrictive one is kept.
-    A member that is not a directive is skipped to the next comma.
+    A member that is not a directive is skipped to the next comma. Of a field that is too long to be parsed
+    the most restrictive reading counts.
     """
+    if len(value) <= _KEPT_BYTES_MAX:
+        return _kept_cache_control(value)
+    return _parse_cache_control(value) if len(value) <= FIELD_BYTES_MAX else {"no-store": None}
+
+
+def _parse_cache_control(value: bytes) -> Directives:
     text, directives, position = value.decode("latin-1"), Directives(), 0
     while position < len(text):
         match = _DIRECTIVE.match(text, position)
@@ -108,6 +132,9 @@ def parse_cache_control(value: bytes) -> Directives:
             continue
         directives[name] = argument
     return directives
+
+
+_kept_cache_control = lru_cache(maxsize=1024)(_parse_cache_control)
 
 
 def _is_stricter(new: str | None, old: str | None) -> bool:
@@ -141,12 +168,17 @@ _DICTIONARY_MEMBER: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=256)
 def parse_targeted(value: bytes) -> Directives | None:
     """Return the directives of a targeted field (CDN-Cache-Control); None if it is not well formed or empty.
 
     A lifetime of another type than a whole number is ignored, as RFC 9213, section 2.1 says.
     """
+    if len(value) <= _KEPT_BYTES_MAX:
+        return _kept_targeted(value)
+    return _parse_targeted(value) if len(value) <= FIELD_BYTES_MAX else None
+
+
+def _parse_targeted(value: bytes) -> Directives | None:
     text, position, directives = value.decode("latin-1").strip(), 0, Directives()
     while position < len(text):
         match = _DICTIONARY_MEMBER.match(text, position)
@@ -167,6 +199,8 @@ def parse_targeted(value: bytes) -> Directives | None:
     return directives or None
 
 
+_kept_targeted = lru_cache(maxsize=256)(_parse_targeted)
+
 _MONTHS: Final = {name: month_number for month_number, name in enumerate(
     "jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}  # fmt: skip  # noqa: SIM905
 _IMF_FIXDATE: Final = re.compile(
@@ -180,9 +214,17 @@ _ASCTIME_DATE: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
+_DATE_BYTES_MAX: Final = 64
+"""The longest form is that of RFC 850, with 33 bytes."""
+
+
 def parse_date(value: bytes) -> int | None:
     """Return the Unix time of an HTTP date in one of its three forms; None if it is not one."""
+    return _parse_date(value) if len(value) <= _DATE_BYTES_MAX else None
+
+
+@lru_cache(maxsize=4096)
+def _parse_date(value: bytes) -> int | None:
     text = value.decode("latin-1").strip().lower()
     if match := _IMF_FIXDATE.fullmatch(text):
         day, month, year, hour, minute, second = match.groups()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache.web._canonical import canonical_host, canonical_path
 from glasscache.web._cookies import NO_COOKIES, parse_cookies
-from glasscache.web._fields import Directives, Fields, parse_cache_control
+from glasscache.web._fields import Directives, Fields, has_long_fields, parse_cache_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -176,6 +176,8 @@ class Request:
 
         A name with an underscore is another field to some gateways and the one with a hyphen to others.
         """
+        if has_long_fields(self.fields):
+            return "long-field"
         headers = self.headers
         content_length = headers.get(b"content-length")
         if (
@@ -336,16 +338,14 @@ def digest_of(text: bytes) -> bytes:
 
 def _combine_headers(fields: Fields) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
     """Return the values by name, those of repeated fields joined, and the names of those."""
-    headers: dict[bytes, bytes] = {}
-    repeated_names: set[bytes] = set()
+    values_by_name: dict[bytes, list[bytes]] = {}
     for name, value in fields:
-        if name in headers:
-            repeated_names.add(name)
-            separator = b"; " if name == b"cookie" else b", "
-            headers[name] = headers[name] + separator + value
-        else:
-            headers[name] = value
-    return headers, frozenset(repeated_names)
+        values_by_name.setdefault(name, []).append(value)
+    headers = {
+        name: (b"; " if name == b"cookie" else b", ").join(values)
+        for name, values in values_by_name.items()
+    }
+    return headers, frozenset(name for name, values in values_by_name.items() if len(values) > 1)
 
 
 _ABSENT: Final = b"\0"

@@ -32,6 +32,8 @@ _KEPT_BY_304: Final = frozenset({
 _REPLACED_BY_206: Final = frozenset({b"content-length", b"content-range", b"age"})
 _RANGE: Final = re.compile(rb"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 
+_POSITION_DIGITS_MAX: Final = 18
+
 
 @dataclass(slots=True)
 class Reply:
@@ -154,14 +156,21 @@ def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
     match = _RANGE.fullmatch(value.strip())
     if match is None or (not match[1] and not match[2]):
         return None
-    if not match[1]:
-        suffix_length = int(match[2])
+    first_byte, last_byte = _parse_position(match[1]), _parse_position(match[2])
+    if first_byte is None:
+        suffix_length = last_byte or 0
         return (max(0, length - suffix_length), length) if suffix_length and length else (0, 0)
-    first_byte = int(match[1])
-    last_byte = min(int(match[2]), length - 1) if match[2] else length - 1
-    if match[2] and int(match[2]) < first_byte:
+    if last_byte is not None and last_byte < first_byte:
         return None
+    last_byte = length - 1 if last_byte is None else min(last_byte, length - 1)
     return (first_byte, last_byte + 1) if first_byte < length else (0, 0)
+
+
+def _parse_position(digits: bytes) -> int | None:
+    """Return a position in a body; one of more digits than any body has bytes is beyond its end."""
+    if len(digits) > _POSITION_DIGITS_MAX:
+        digits = digits.lstrip(b"0")[: _POSITION_DIGITS_MAX + 1] or b"0"
+    return int(digits) if digits else None
 
 
 def _partial_reply(entry: Entry, generated_fields: Fields, byte_range: tuple[int, int]) -> Reply:

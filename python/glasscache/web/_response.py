@@ -7,7 +7,7 @@ unsafe request invalidates what it may have changed, and a HEAD removes what it 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from glasscache.web._message import Settings
 
 __all__ = ["ResponseHandler", "ResponseHead"]
+
+TAGS_MAX: Final = 128
+"""A response with more tags is not stored: each is a key that a hit reads."""
 
 
 @dataclass(slots=True)
@@ -103,21 +106,15 @@ class ResponseHandler:
         if not redirects_to_itself(shared, self.exchange.sent_request, status, fields):
             lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
         if isinstance(lifetime, Refusal):
-            sent_fields = self._add_cache_status(fields, status, lifetime.reason)
-            return ResponseHead(
-                status,
-                sent_fields,
-                follow_up_steps=self.lease.mark_uncacheable(lifetime, status),
-            )
+            return self._refused_head(status, fields, lifetime)
+        tags = self._tags_of(settings, fields)
+        if len(tags) > TAGS_MAX:
+            return self._refused_head(status, fields, Refusal("too-many-tags"))
         sent_fields = self._add_cache_status(fields, status)
-        entry = self._build_entry(settings, lifetime, status, fields)
+        entry = self._build_entry(settings, tags, lifetime, status, fields)
         writer = Writer(self.lease, request, entry, lifetime, settings, requested_at)
         if writer.stated_body_bytes is not None and writer.stated_body_bytes > writer.max_bytes:
-            return ResponseHead(
-                status,
-                sent_fields,
-                follow_up_steps=self.lease.mark_uncacheable(Refusal("too-large"), status),
-            )
+            return self._refused_head(status, fields, Refusal("too-large"))
         head = ResponseHead(status, sent_fields, writer=writer)
         if not CONDITIONAL_FIELDS.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
             # The application was not sent the condition: this cache evaluates it.
@@ -126,10 +123,14 @@ class ResponseHandler:
                 head.status, head.fields = 304, reply.fields
         return head
 
-    def _build_entry(
-        self, settings: Settings, lifetime: Lifetime, status: int, fields: Fields
-    ) -> Entry:
-        purge_log = self.lookup.purge_log
+    def _refused_head(self, status: int, fields: Fields, refusal: Refusal) -> ResponseHead:
+        """Return the head of a response that is passed on and not stored."""
+        sent_fields = self._add_cache_status(fields, status, refusal.reason)
+        return ResponseHead(
+            status, sent_fields, follow_up_steps=self.lease.mark_uncacheable(refusal, status)
+        )
+
+    def _tags_of(self, settings: Settings, fields: Fields) -> tuple[bytes, ...]:
         tags = [tag.encode() for tag in settings.tags]
         if settings.tag_field is not None:
             for name, value in fields:
@@ -137,6 +138,17 @@ class ResponseHandler:
                     tags += value.replace(b",", b" ").split()
         if self.request.is_keyed_by_fields(self.settings):
             tags.append(self.shared.url_tag(self.request, self.settings))
+        return tuple(dict.fromkeys(tags))
+
+    def _build_entry(
+        self,
+        settings: Settings,
+        tags: tuple[bytes, ...],
+        lifetime: Lifetime,
+        status: int,
+        fields: Fields,
+    ) -> Entry:
+        purge_log = self.lookup.purge_log
         return Entry(
             self.lookup.digest,
             lifetime.born_at,
@@ -150,7 +162,7 @@ class ResponseHandler:
             write_id=0,
             cost_ms=0,
             fields=storable_fields(fields),
-            tags=tuple(dict.fromkeys(tags)),
+            tags=tags,
             url=self.exchange.url,
             coding=IDENTITY if settings.compress and is_compressible(status, fields) else b"",
             added_vary=self.settings.vary_names,
@@ -235,7 +247,7 @@ class ResponseHandler:
     def _store_validated(self, entry: Entry, lifetime: Lifetime) -> Generator[Any, Any, None]:
         lease, now = self.lease, self.shared.clock()
         writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
-        yield from writer.store_record()
+        yield from writer.renew()
 
     def _remove_if_head_differs(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
         """Remove the stored response if that to a HEAD has other fields (RFC 9111, section 4.3.5)."""

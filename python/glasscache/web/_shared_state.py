@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from glasscache.web._bounded_cache import BoundedCache
 from glasscache.web._canonical import canonical_path
-from glasscache.web._entry import UnreadableRecord, decode
+from glasscache.web._entry import Record, UnreadableRecord, decode
 from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
 from glasscache.web.settings import CacheSettings
@@ -21,7 +22,7 @@ from glasscache.web.settings import CacheSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from glasscache.web._entry import Record, VaryRecord
+    from glasscache.web._entry import VaryRecord
     from glasscache.web._fields import Fields
 
 __all__ = ["RuleSet", "SharedState"]
@@ -32,17 +33,17 @@ INLINE_BYTES_MAX: Final = 512 << 10
 """A body of at most this many bytes is stored with its head in one record."""
 CHUNKS_PER_READ: Final = 8
 """Chunks that a hit reads at once: 4 MiB of memory."""
-HINTS_MAX: Final = 16384
-"""Keys whose variant and tags are remembered, to be read in the same round trip."""
+HINTS_BYTES_MAX: Final = 4 << 20
+"""For the keys whose variant and tags are remembered, to be read in the same round trip."""
 LEASE_RETRY_S: Final = 0.1
 """So long after a request of this process asked for the lease of a stale response no other asks for it."""
 LEASE_ATTEMPTS_MAX: Final = 4096
-DIGESTS_MAX: Final = 4096
-"""Texts whose digests and keys are kept: 2 MiB at most."""
-CACHED_TEXT_BYTES_MAX: Final = 256
-DECODED_MAX: Final = 256
-"""Records that are kept decoded, so that a popular response is not decoded for each hit: 4 MiB at most."""
-DECODED_BYTES_MAX: Final = 16 << 10
+DIGESTS_BYTES_MAX: Final = 2 << 20
+"""For the texts whose digests and keys are kept."""
+DECODED_BYTES_MAX: Final = 4 << 20
+"""For the records that are kept decoded, so that a popular response is not decoded for each hit."""
+_TEXT_BYTES, _RECORD_BYTES = 64, 4096
+"""What a text and a record take in memory beside their characters and fields."""
 URL_TAG_PREFIX: Final = b"~url:"
 """Before the tags that the cache itself gives."""
 DEFAULTS: Final = CacheSettings()
@@ -85,15 +86,17 @@ class SharedState:
         self.wait_s = self.lease_s if cache_settings.wait is None else cache_settings.wait
         self.purge_log_key = f"{self.namespace}:purges"
         self.counters: Counter[str] = Counter()
-        self._digests_and_keys: dict[bytes, tuple[bytes, str]] = {}
-        self._hinted_keys: dict[str, tuple[str, ...]] = {}
+        self._digests_and_keys = BoundedCache[bytes, tuple[bytes, str]](DIGESTS_BYTES_MAX)
+        self._hinted_keys = BoundedCache[str, tuple[str, ...]](HINTS_BYTES_MAX)
         self._lease_retry_at: dict[str, float] = {}
-        self._decoded_records: dict[str, tuple[bytes, Record]] = {}
+        self._decoded_records = BoundedCache[str, tuple[bytes, Record]](DECODED_BYTES_MAX)
         self._purge_log: tuple[Any, PurgeLog | None] = (None, None)
 
     def settings_of(self, request: Request) -> Settings:
-        """Return what the rules say of a request."""
-        return NO_SETTINGS if self.rules is None else self.rules.decide(request)
+        """Return what the rules say of a request; of one with fields that are too long they read nothing."""
+        if self.rules is None or (request.is_safe and request.ambiguity == "long-field"):
+            return NO_SETTINGS
+        return self.rules.decide(request)
 
     def urls_of(self, request: Request) -> list[tuple[bytes, bytes, bytes]]:
         """Return each host, path and query under which responses for a URL may be stored."""
@@ -125,13 +128,11 @@ class SharedState:
     def digest_and_key(self, request: Request, settings: Settings) -> tuple[bytes, str]:
         """Return the digest of a request and its key; those of the last requests are kept."""
         key_text = request.key_text(self.version, settings)
-        digest_and_key = self._digests_and_keys.get(key_text)
+        digest_and_key = self._digests_and_keys.entries.get(key_text)
         if digest_and_key is None:
             digest = digest_of(key_text)
             digest_and_key = digest, self.key_of(digest)
-            if len(key_text) <= CACHED_TEXT_BYTES_MAX:
-                _make_room(self._digests_and_keys, DIGESTS_MAX)
-                self._digests_and_keys[key_text] = digest_and_key
+            self._digests_and_keys.put(key_text, digest_and_key, len(key_text))
         return digest_and_key
 
     def url_tag(self, request: Request, settings: Settings) -> bytes:
@@ -152,13 +153,12 @@ class SharedState:
 
     def hinted_keys(self, key: str) -> tuple[str, ...]:
         """Return the keys that were needed beside `key` the last time."""
-        return self._hinted_keys.get(key, ())
+        return self._hinted_keys.entries.get(key, ())
 
     def remember_keys(self, key: str, keys: tuple[str, ...]) -> None:
         """Keep the keys that were needed beside `key`."""
-        if self._hinted_keys.get(key, ()) != keys:
-            _make_room(self._hinted_keys, HINTS_MAX)
-            self._hinted_keys[key] = keys
+        if self._hinted_keys.entries.get(key, ()) != keys:
+            self._hinted_keys.put(key, keys, sum(_TEXT_BYTES + len(text) for text in keys))
 
     def may_lease_stale(self, key: str, now: float) -> bool:
         """Whether no request of this process requested the lease of a stale response a moment ago.
@@ -180,7 +180,7 @@ class SharedState:
 
         The last ones are kept and belong to several requests: they are not changed.
         """
-        kept_data, kept_record = self._decoded_records.get(key, (None, None))
+        kept_data, kept_record = self._decoded_records.entries.get(key, (None, None))
         if kept_record is not None and kept_data == data and kept_record.digest == digest:
             return kept_record
         try:
@@ -188,9 +188,8 @@ class SharedState:
         except UnreadableRecord:
             self.counters["unreadable"] += 1
             return None
-        if len(data) <= DECODED_BYTES_MAX:
-            _make_room(self._decoded_records, DECODED_MAX)
-            self._decoded_records[key] = (data, record)
+        # The value, its parts, and the fields of a hit.
+        self._decoded_records.put(key, (data, record), 3 * len(data) + _RECORD_BYTES)
         return record
 
     def decode_purge_log(self, data: Any) -> PurgeLog | None:

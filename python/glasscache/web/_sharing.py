@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from glasscache.web._fields import combined_value, has_long_fields
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -24,6 +26,8 @@ UNDERSTOOD_STATUSES: Final = frozenset({
 })  # fmt: skip
 _MALFORMED: Final = re.compile(rb"[\r\n\0]")
 """What would end a field early: of an application's response to a server, or in a stored record."""
+_ENDLESS_TYPES: Final = (b"text/event-stream", b"multipart/x-mixed-replace")
+"""Of bodies that end when the client leaves, whatever Cache-Control says of them."""
 CREDENTIAL_FIELDS: Final = frozenset({
     b"proxy-authorization", b"remote-user", b"x-remote-user", b"x-forwarded-user", b"x-forwarded-email",
     b"x-forwarded-preferred-username", b"x-forwarded-groups", b"x-forwarded-access-token",
@@ -113,6 +117,11 @@ def _personal_reason(
 
 
 def _malformed_reason(fields: Fields) -> str:
+    """Return why nothing can be made of the response as a whole."""
+    if (combined_value(fields, b"content-type") or b"").lower().startswith(_ENDLESS_TYPES):
+        return "stream"
+    if has_long_fields(fields):
+        return "long-field"
     if any(_MALFORMED.search(name) or _MALFORMED.search(value) for name, value in fields):
         return "malformed-field"
     lengths = {value.strip() for name, value in fields if name == b"content-length"}

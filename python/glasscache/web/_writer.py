@@ -15,6 +15,7 @@ from glasscache._steps import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import GZIP, VaryRecord, encode_record
 from glasscache.web._fields import parse_whole_number
+from glasscache.web._policy import Refusal
 from glasscache.web._purge_log import TagPurges
 from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
 
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
-_TTL_MAX_S: Final = 30 * 86400
+_TTL_MAX_S: Final = 30 * 86400 - 3600
+"""Of a record; that of its chunks is at most 30 days, above which servers read a moment in time."""
+_CHUNK_MARGIN_S: Final = 3600
+"""Chunks outlive their record by this time, less what the application took after they were stored."""
 _COMPRESS_BYTES_MIN: Final = 512
 
 
@@ -46,7 +50,7 @@ class Writer:
         "_vary_names",
         "_write_id",
         "entry",
-        "is_abandoned",
+        "is_closed",
         "max_bytes",
         "stated_body_bytes",
     )  # fmt: skip
@@ -66,8 +70,8 @@ class Writer:
         self._vary_names = tuple(sorted({*lifetime.vary_names, *entry.variant_names}))
         self._buffer = bytearray()
         self._received_bytes, self._chunk_count, self._write_id = 0, 0, 0
-        self.is_abandoned = False
-        """Whether the response is not stored after all."""
+        self.is_closed = False
+        """Whether the response is stored, or not stored after all."""
         content_length = entry.field_value(b"content-length")
         self.stated_body_bytes = (
             None if content_length is None else parse_whole_number(content_length.decode("latin-1"))
@@ -76,9 +80,13 @@ class Writer:
             lease.shared.max_bytes if settings.max_bytes is None else settings.max_bytes
         )
 
+    def exclude_from_cost(self, seconds: float) -> None:
+        """Leave out of the cost of the response that the application waited for its client."""
+        self._requested_at += seconds
+
     def feed(self, data: bytes) -> bool:
         """Take a part of the body; whether `flush` has something to do."""
-        if self.is_abandoned or not data:
+        if self.is_closed or not data:
             return False
         self._received_bytes += len(data)
         if self._received_bytes > self.max_bytes:
@@ -92,7 +100,7 @@ class Writer:
         if self._received_bytes > self.max_bytes:
             yield from self.abandon("too-large")
             return
-        while len(self._buffer) > CHUNK_BYTES and not self.is_abandoned:
+        while len(self._buffer) > CHUNK_BYTES and not self.is_closed:
             chunk = bytes(memoryview(self._buffer)[:CHUNK_BYTES])
             del self._buffer[:CHUNK_BYTES]
             yield from self._store_chunk(chunk)
@@ -103,7 +111,8 @@ class Writer:
         chunk_key = lease.shared.chunk_key(self._write_id, self._chunk_count)
         self._chunk_count += 1
         try:
-            is_stored = yield call(lease.client, "set", chunk_key, chunk, ttl=self._ttl_s())
+            ttl_s = self._ttl_s() + _CHUNK_MARGIN_S
+            is_stored = yield call(lease.client, "set", chunk_key, chunk, ttl=ttl_s)
         except GlasscacheError:
             lease.shared.counters["store_errors"] += 1
             is_stored = False
@@ -112,7 +121,7 @@ class Writer:
 
     def finish(self) -> Generator[Any, Any, None]:
         """Store the record of a body that is complete (as steps)."""
-        if self.is_abandoned:
+        if self.is_closed:
             return
         if self.stated_body_bytes is not None and self.stated_body_bytes != self._received_bytes:
             yield from self.abandon("cut-short")
@@ -126,11 +135,12 @@ class Writer:
         else:
             if self._buffer:
                 yield from self._store_chunk(bytes(self._buffer))
-            if self.is_abandoned:
+            if self.is_closed:
                 return
             entry.write_id = self._write_id
         self._buffer.clear()
-        yield from self.store_record()
+        self.is_closed = True
+        yield from self._store_record()
 
     def _compress(self) -> None:
         """Compress a body where a rule says so and the client takes it."""
@@ -147,17 +157,22 @@ class Writer:
 
     def abandon(self, reason: str = "abandoned") -> Generator[Any, Any, None]:
         """Store nothing and give the lease back (as steps)."""
-        if self.is_abandoned:
+        if self.is_closed:
             return
-        self.is_abandoned = True
+        self.is_closed = True
         self._buffer.clear()
         self._lease.shared.counters["abandoned"] += 1
         if reason == "too-large":
-            from glasscache.web._policy import Refusal  # noqa: PLC0415 - a rare end
-
             yield from self._lease.mark_uncacheable(Refusal(reason), 200)
+        elif reason == "store-failed":
+            yield from self._lease.mark_failed(reason)
         else:
             yield from self._lease.release()
+
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether as many bytes were received as the head stated."""
+        return self._received_bytes == self.stated_body_bytes
 
     def _ttl_s(self) -> int:
         """Return how long the store keeps the record, and chunks that are written now."""
@@ -170,19 +185,47 @@ class Writer:
         # Servers count whole seconds: an item of two may be gone after one.
         return min(max(1, math.ceil(remaining_s)) + 1, _TTL_MAX_S)
 
-    def store_record(self) -> Generator[Any, Any, None]:
-        """Store the record in place of what its fetch replaces (as steps)."""
-        shared = self._lease.shared
+    def renew(self) -> Generator[Any, Any, None]:
+        """Store the record of a response that was validated, after its chunks live as long (as steps).
+
+        Without a chunk the response is removed: its body is lost.
+        """
+        self.is_closed = True
         try:
-            if (yield from self._store_unless_replaced()):
-                shared.counters["stored"] += 1
-            else:
-                shared.counters["not_stored"] += 1
-            if self._lease.fetch.token:
-                yield from self._lease.release()
+            has_chunks = yield from self._touch_chunks()
+        except GlasscacheError:
+            self._lease.shared.counters["store_errors"] += 1
+            yield from self._lease.release()
+            return
+        if has_chunks:
+            yield from self._store_record()
+        else:
+            self._lease.shared.counters["lost_chunks"] += 1
+            yield from self._lease.remove_stored()
+
+    def _touch_chunks(self) -> Generator[Any, Any, bool]:
+        """Let the chunks of a stored body live as long as its record will; whether all are there."""
+        entry, lease = self.entry, self._lease
+        if not entry.write_id:
+            return True
+        ttl_s = self._ttl_s() + _CHUNK_MARGIN_S
+        for chunk_index in range(-(-entry.length // CHUNK_BYTES)):
+            chunk_key = lease.shared.chunk_key(entry.write_id, chunk_index)
+            if not (yield call(lease.client, "touch", chunk_key, ttl_s)):
+                return False
+        return True
+
+    def _store_record(self) -> Generator[Any, Any, None]:
+        """Store the record in place of what its fetch replaces (as steps)."""
+        shared, lease = self._lease.shared, self._lease
+        try:
+            is_stored = yield from self._store_unless_replaced()
         except GlasscacheError:
             shared.counters["store_errors"] += 1
-        self._lease.fetch.is_leased = False
+            yield from lease.mark_failed("store-failed")
+            return
+        shared.counters["stored" if is_stored else "not_stored"] += 1
+        yield from (lease.finish() if is_stored else lease.release())
 
     def _store_unless_replaced(self) -> Generator[Any, Any, bool]:
         lease, lookup = self._lease, self._lease.lookup

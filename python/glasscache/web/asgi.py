@@ -7,17 +7,17 @@ responses that may not be stored pass through message by message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from glasscache._steps import settle_background_tasks
 from glasscache.errors import GlasscacheError
 from glasscache.web._canonical import canonical_path
 from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
-from glasscache.web._response import ResponseHandler
+from glasscache.web._relay import Outbox, Relay, Spool
 from glasscache.web._run_steps import run_steps_async
 from glasscache.web._shared_state import CHUNK_BYTES, DEFAULTS, SharedState
 from glasscache.web._single_flight import AsyncSingleFlight
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from glasscache.aio import AsyncClient
     from glasscache.web._shared_state import RuleSet
-    from glasscache.web._writer import Writer
     from glasscache.web.settings import CacheSettings
 
 __all__ = ["CacheASGI"]
@@ -66,8 +65,8 @@ class CacheASGI:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
         self.shared = SharedState(rules, settings)
-        self._single_flight = AsyncSingleFlight()
-        self._refreshing_keys: set[str] = set()
+        self._flights, self._refreshes = AsyncSingleFlight(), AsyncSingleFlight()
+        self._spool = Spool(settings.max_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -98,7 +97,9 @@ class CacheASGI:
         except GlasscacheError:
             action = None
         if action is None:
-            action = await self._decide_collapsed(exchange)
+            action = await run_steps_async(
+                exchange.decide_in_flight(self._flights, self._refreshes)
+            )
         if isinstance(action, Fetch):
             await self._run_fetch(exchange, action, scope, receive, send)
             return
@@ -106,77 +107,27 @@ class CacheASGI:
             self._start_refresh(exchange, action.refresh, scope)
         await self._send_stored(exchange, action, scope, receive, send)
 
-    async def _decide_collapsed(self, exchange: Exchange) -> StoredReply | Fetch:
-        """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
-        lookup, single_flight = exchange.lookup, self._single_flight
-        if (
-            lookup.response_key in self._refreshing_keys
-            and (stale_reply := exchange.stale_reply()) is not None
-        ):
-            return stale_reply
-        remaining_s, loop = self.shared.wait_s, asyncio.get_running_loop()
-        while exchange.shares_fetch:
-            key = lookup.response_key
-            if single_flight.begin(key):
-                is_leased = False
-                try:
-                    action = await run_steps_async(exchange.decide())
-                    is_leased = isinstance(action, Fetch) and action.is_leased
-                    return action
-                finally:
-                    if not is_leased:
-                        single_flight.end(key)
-            began_at = loop.time()
-            await single_flight.wait(key, remaining_s)
-            remaining_s -= loop.time() - began_at
-            if remaining_s <= 0:
-                return exchange.forward_after_wait()
-            lookup.reset()
-            keys = lookup.first_keys()
-            try:
-                hit = exchange.fresh_hit(keys, await self.client.get_many(keys))
-            except GlasscacheError:
-                break
-            if hit is not None:
-                return hit
-        return await run_steps_async(exchange.decide())
-
     # ---- from the application -----------------------------------------------------------------------
 
     async def _run_fetch(
         self, exchange: Exchange, fetch: Fetch, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Let the application reply, and store what may be stored."""
-        relay = _Relay(self, exchange, fetch, send)
-        key = exchange.lookup.response_key if fetch.is_leased else None
+
+        async def send_stored(stored_reply: StoredReply) -> None:
+            await self._send_stored(exchange, stored_reply, scope, receive, send)
+
+        relay = Relay(exchange, fetch, Outbox(send, self._spool), send_stored)
         app_scope = _scope_for(scope, fetch, exchange.request)
         try:
             try:
                 await self.app(app_scope, receive, relay.send)
-            except Exception:
-                head = (
-                    None
-                    if relay.has_begun
-                    else ResponseHandler(exchange, fetch).receive_exception()
-                )
-                if head is None or head.stored_reply is None:
-                    raise
-                relay.stored_reply, relay.follow_up_steps = (
-                    head.stored_reply,
-                    head.follow_up_steps,
-                )
-            await relay.end()
-            if relay.stored_reply is not None:
-                await self._send_stored(exchange, relay.stored_reply, scope, receive, send)
-            if relay.follow_up_steps is not None:
-                await run_steps_async(relay.follow_up_steps)
-        except BaseException:
-            # Cancelled or failed: the lease goes back even though this task may not wait.
-            self._spawn(_ignore_store_errors(relay.abandon()))
-            raise
+            except Exception as error:  # noqa: BLE001 - raised unless a stored response replaces it
+                await relay.fail(error)
+            else:
+                await relay.end()
         finally:
-            if key is not None:
-                self._single_flight.end(key)
+            relay.abandon()
 
     async def _send_stored(
         self,
@@ -232,33 +183,27 @@ class CacheASGI:
 
     def _start_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         """Fetch a stale response again while it is being sent."""
-        response_key = exchange.lookup.response_key
-        self._refreshing_keys.add(response_key)
-        task = self._spawn(self._run_refresh(exchange, fetch, scope))
-        task.add_done_callback(lambda _: self._refreshing_keys.discard(response_key))
+        fetch.flight = self._refreshes.begin(exchange.lookup.response_key, self.shared.lease_s)
+        task = asyncio.ensure_future(self._run_refresh(exchange, fetch, scope))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
-        relay = _Relay(self, exchange, fetch, _discard)
+        relay = Relay(exchange, fetch, Outbox(_discard, self._spool), _discard)
         try:
             app_scope = _scope_for(scope, fetch, exchange.request)
             await self.app(app_scope, _receive_nothing(), relay.send)
             await relay.end()
-            if relay.follow_up_steps is not None:
-                await run_steps_async(relay.follow_up_steps)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.shared.counters["refreshes_failed"] += 1
-            await relay.abandon()
-
-    def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        finally:
+            relay.abandon()
 
     async def settle(self) -> None:
         """Wait until everything in the background is done; for tests and for the end of a process."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        await settle_background_tasks()
 
     async def _purge(self, request: Request, send: Send) -> None:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
@@ -271,102 +216,6 @@ class CacheASGI:
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": body})
-
-
-class _Relay:
-    """Passes the application's messages on, and keeps what is to be stored."""
-
-    __slots__ = (
-        "_exchange",
-        "_fetch",
-        "_is_over",
-        "_requested_at",
-        "_send",
-        "_writer",
-        "follow_up_steps",
-        "has_begun",
-        "stored_reply",
-    )
-
-    def __init__(self, cache: CacheASGI, exchange: Exchange, fetch: Fetch, send: Send) -> None:
-        self._exchange, self._fetch, self._send = exchange, fetch, send
-        self._requested_at = cache.shared.clock()
-        self._writer: Writer | None = None
-        self.stored_reply: StoredReply | None = None
-        self.follow_up_steps: Any = None
-        self.has_begun = False
-        self._is_over = False
-
-    async def send(self, message: Message) -> None:
-        """Take a message of the application."""
-        message_type = message["type"]
-        if message_type == "http.response.start":
-            await self._handle_start(message)
-        elif message_type != "http.response.body":
-            await self._send(message)
-        elif self.stored_reply is None:
-            await self._handle_body(message)
-
-    async def _handle_start(self, message: Message) -> None:
-        self.has_begun = True
-        fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-        head = ResponseHandler(self._exchange, self._fetch).receive(
-            message["status"], fields, self._requested_at
-        )
-        if head.stored_reply is not None:
-            self.stored_reply, self.follow_up_steps = head.stored_reply, head.follow_up_steps
-            return
-        is_invalidation = self._fetch.forward_reason == b"method"
-        if head.follow_up_steps is not None and is_invalidation:
-            await run_steps_async(head.follow_up_steps)
-        self._writer = None if message.get("trailers") else head.writer
-        if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
-            self._send = _HeadOnly(self._send)
-        await self._send({**message, "status": head.status, "headers": head.fields})
-        if head.follow_up_steps is not None and not is_invalidation:
-            await run_steps_async(head.follow_up_steps)
-        if self._writer is None and head.writer is not None:
-            await run_steps_async(head.writer.abandon("trailers"))
-
-    async def _handle_body(self, message: Message) -> None:
-        await self._send(message)
-        writer = self._writer
-        if writer is None:
-            return
-        if writer.feed(message.get("body", b"")):
-            await run_steps_async(writer.flush())
-        if not message.get("more_body", False):
-            self._is_over = True
-            await run_steps_async(writer.finish())
-
-    async def end(self) -> None:
-        """Note that the application has returned."""
-        if not self._is_over:
-            await self.abandon()
-
-    async def abandon(self) -> None:
-        """Store nothing that is not complete, and give the lease back."""
-        if self.stored_reply is not None or self._is_over:
-            return
-        self._is_over = True
-        if self._writer is not None:
-            await run_steps_async(self._writer.abandon())
-        else:
-            await run_steps_async(self._exchange.lease_of(self._fetch).release())
-
-
-class _HeadOnly:
-    """Sends a 304 in place of a whole response: its head, and an empty body."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self._is_over = send, False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] != "http.response.body":
-            await self._send(message)
-        elif not self._is_over:
-            self._is_over = True
-            await self._send({"type": "http.response.body", "body": b""})
 
 
 def request_of(scope: Scope) -> Request:
@@ -431,7 +280,7 @@ def _scope_for(scope: Scope, fetch: Fetch, request: Request) -> Scope:
     return fetch_scope
 
 
-async def _discard(message: Message) -> None:
+async def _discard(message: Any) -> None:
     """Send nothing: the response is for the store only."""
 
 
@@ -447,8 +296,3 @@ def _receive_nothing() -> Receive:
         return {"type": "http.disconnect"}
 
     return receive
-
-
-async def _ignore_store_errors(operation: Awaitable[None]) -> None:
-    with contextlib.suppress(GlasscacheError):
-        await operation

@@ -34,8 +34,9 @@ def entry_of(digest: bytes, body: bytes = b"body") -> Entry:
 def test_threads_may_fill_the_shared_state_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for bound_name in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
-        monkeypatch.setattr(_shared_state, bound_name, 2)
+    monkeypatch.setattr(_shared_state, "LEASE_ATTEMPTS_MAX", 2)
+    for bound_name in ("HINTS_BYTES_MAX", "DECODED_BYTES_MAX"):
+        monkeypatch.setattr(_shared_state, bound_name, 100_000)
     shared, errors = SharedState(), list[BaseException]()
     encoded_entry = entry_of(bytes(16)).encode()
 
