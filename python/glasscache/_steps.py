@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from glasscache.errors import GlasscacheError
+from glasscache.errors import DeadlineExceeded, GlasscacheError
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,8 +49,8 @@ class CallFunction(NamedTuple):
 class Acquire(NamedTuple):
     """Steps that acquire something, carried out to their end even if the caller is cancelled meanwhile.
 
-    A caller that is no longer there cannot release what it acquired: then the steps that `give_back` makes
-    are carried out. They must also be right where nothing was acquired.
+    A caller that is no longer there, or gets an error, cannot release what was acquired: then the steps that
+    `give_back` makes are carried out. They must also be right where nothing was acquired.
     """
 
     steps: Generator[Any, Any, Any]
@@ -104,10 +104,10 @@ def carry_out(steps: Steps[T]) -> T:
 def _acquire(step: Acquire) -> Any:
     try:
         return carry_out(step.steps)
-    except Exception:
-        raise
-    except BaseException:
-        release(step.give_back())
+    except BaseException as error:
+        # A cache that failed would take as long again.
+        if not isinstance(error, Exception) or isinstance(error, DeadlineExceeded):
+            release(step.give_back())
         raise
 
 
@@ -200,27 +200,31 @@ class _Acquisition:
     """Steps of an `Acquire` in a task of their own, and whether their caller is still there."""
 
     def __init__(self, step: Acquire) -> None:
-        self._step, self._has_caller = step, True
+        self._step, self._has_caller, self._is_used = step, True, False
 
     async def run(self) -> Any:
         import asyncio  # noqa: PLC0415 - as above
 
-        task = _start_task(self._carry_out)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(_start_task(self._carry_out))
         except BaseException as error:
             self._has_caller = False
-            is_gone = not isinstance(error, Exception)
-            if is_gone and task.done() and not task.cancelled():
+            if self._is_used and not isinstance(
+                error, Exception
+            ):  # cancelled with the outcome at hand
                 run_in_background(self._step.give_back())
             raise
 
     async def _carry_out(self) -> Any:
         try:
-            return await carry_out_async(self._step.steps)
+            outcome = await carry_out_async(self._step.steps)
+            self._is_used = self._has_caller
+            return outcome
         finally:
-            if not self._has_caller:
-                await run_in_background(self._step.give_back())
+            if not self._is_used:
+                task = run_in_background(self._step.give_back())
+                if not self._has_caller:  # else it need not wait for more than its error
+                    await task
 
 
 class _Exit(BaseException):

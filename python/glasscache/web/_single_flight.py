@@ -41,20 +41,20 @@ class SingleFlight:
 
     def __init__(self) -> None:
         """Begin without keys."""
-        self._flights: dict[str, Flight] = {}
+        self._events: dict[str, Flight] = {}
         self._lock: Final = threading.Lock()
 
     def __len__(self) -> int:
         """Return how many flights have not ended."""
-        return len(self._flights)
+        return len(self._events)
 
     def begin(self, key: str, seconds: float) -> Flight | None:
         """Begin a flight that ends after so many seconds at the latest; None while there is another."""
         with self._lock:
-            other = self._flights.get(key)
+            other = self._events.get(key)
             if other is not None and time.monotonic() < other.ends_at:
                 return None
-            flight = self._flights[key] = Flight(self, key, self._event_class(), seconds)
+            flight = self._events[key] = Flight(self, key, self._event_class(), seconds)
         if other is not None:
             other.ended.set()
         return flight
@@ -62,18 +62,18 @@ class SingleFlight:
     def end(self, flight: Flight) -> None:
         """End a flight, unless it has ended."""
         with self._lock:
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
+            if self._events.get(flight.key) is flight:
+                del self._events[flight.key]
         flight.ended.set()
 
     def is_under_way(self, key: str) -> bool:
         """Whether there is a flight for a key whose time is not over."""
-        flight = self._flights.get(key)
+        flight = self._events.get(key)
         return flight is not None and time.monotonic() < flight.ends_at
 
     def wait(self, key: str, seconds: float) -> Any:
         """Wait until there is no flight for a key, at most so long; with asyncio to be awaited."""
-        flight = self._flights.get(key)
+        flight = self._events.get(key)
         if flight is None:
             return None
         return self._wait(flight.ended, max(0.0, min(seconds, flight.ends_at - time.monotonic())))

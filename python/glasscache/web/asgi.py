@@ -65,7 +65,7 @@ class CacheASGI:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
         self.shared = SharedState(rules, settings)
-        self._flights, self._refreshes = AsyncSingleFlight(), AsyncSingleFlight()
+        self._single_flight, self._refreshes = AsyncSingleFlight(), AsyncSingleFlight()
         self._spool = Spool(settings.max_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -98,7 +98,7 @@ class CacheASGI:
             action = None
         if action is None:
             action = await run_steps_async(
-                exchange.decide_in_flight(self._flights, self._refreshes)
+                exchange.decide_in_flight(self._single_flight, self._refreshes)
             )
         if isinstance(action, Fetch):
             await self._run_fetch(exchange, action, scope, receive, send)

@@ -71,7 +71,7 @@ class CacheWSGI:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
         self.shared = SharedState(rules, settings)
-        self._flights, self._refreshes = SyncSingleFlight(), SyncSingleFlight()
+        self._single_flight, self._refreshes = SyncSingleFlight(), SyncSingleFlight()
         self._stalls = StallWatch()
         self._lock = threading.Lock()
         self._refresh_pool: ThreadPoolExecutor | None = None
@@ -99,7 +99,7 @@ class CacheWSGI:
         except GlasscacheError:
             action = None
         if action is None:
-            action = run_steps(exchange.decide_in_flight(self._flights, self._refreshes))
+            action = run_steps(exchange.decide_in_flight(self._single_flight, self._refreshes))
         if isinstance(action, Fetch):
             return self._run_fetch(exchange, action, environ, start_response)
         if action.refresh is not None:

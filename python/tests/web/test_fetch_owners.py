@@ -67,7 +67,7 @@ def test_a_flight_ends_under_the_key_under_which_it_began(run_async: Any) -> Non
         await asyncio.gather(
             send_request(caches[0], fields={"accept-encoding": "gzip"}), request_later()
         )
-        assert [len(cache._flights) for cache in caches] == [0, 0]
+        assert [len(cache._single_flight) for cache in caches] == [0, 0]
         await client.flush()
         asked = send_request(caches[1], fields={"accept-encoding": "br"})
         assert await seconds_of(asked) < AT_ONCE_S
@@ -99,7 +99,7 @@ def test_an_application_that_raises_leaves_nothing_behind(
         with pytest.raises(raised_class):
             await send_request(cache, "/a")
         await cache.settle()
-        assert (len(cache._flights), cache._spool.is_full) == (0, False)
+        assert (len(cache._single_flight), cache._spool.is_full) == (0, False)
         assert not await is_pending(client, cache, "/a")
         cache.app = Origin(lambda _: FRESH)
         assert await seconds_of(send_request(cache, "/a")) < AT_ONCE_S
@@ -123,7 +123,7 @@ def test_a_cancelled_request_gives_back_what_it_acquired(run_async: Any, cancel_
                 await asyncio.sleep(0)
             await asyncio.gather(request, return_exceptions=True)
             await cache.settle()
-            assert len(cache._flights) == 0
+            assert len(cache._single_flight) == 0
             assert not await is_pending(client, cache, f"/{number}"), number
 
     run_async(scenario)
@@ -294,7 +294,7 @@ def test_a_client_that_leaves_ends_the_fetch_of_its_application(run_async: Any) 
         with pytest.raises(OSError, match="left"):
             await cache(scope_of("/a"), asyncio.Event().wait, send_to_lost_client)
         await cache.settle()
-        assert len(cache._flights) == 0
+        assert len(cache._single_flight) == 0
         assert await seconds_of(send_request(cache, "/a")) < AT_ONCE_S
 
     run_async(scenario)
@@ -366,7 +366,7 @@ def test_a_request_waits_once_however_it_waits(run_async: Any) -> None:
         origin.delay_s = 0.01
         cache = CacheASGI(origin, client, settings=settings)
         await send_request(cache, "/warm")
-        flight = cache._flights.begin(key_of_url(cache.shared, "http://shop.example/a"), 30)
+        flight = cache._single_flight.begin(key_of_url(cache.shared, "http://shop.example/a"), 30)
         assert flight is not None
 
         async def end_flight_late() -> None:

@@ -220,6 +220,6 @@ def test_a_body_longer_than_the_limit_leaves_nothing_in_the_spool(run_async: Any
             assert len((await send_request(cache)).body) == 3_000_000
         await cache.settle()
         assert (cache._spool._waiting_bytes, cache.counters["stored"]) == (0, 0)
-        assert len(cache._flights) == 0
+        assert len(cache._single_flight) == 0
 
     run_async(scenario)

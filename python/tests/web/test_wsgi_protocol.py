@@ -103,7 +103,7 @@ def test_an_error_page_replaces_the_head_or_ends_the_response_as_without_the_cac
             except ZeroDivisionError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1]
-    assert (cache.counters["stored"], len(cache._flights)) == (0, 0)
+    assert (cache.counters["stored"], len(cache._single_flight)) == (0, 0)
 
 
 def test_a_second_head_without_an_error_is_refused(glasscache_client: Client) -> None:
@@ -115,7 +115,7 @@ def test_a_second_head_without_an_error_is_refused(glasscache_client: Client) ->
     cache = CacheWSGI(app, glasscache_client, settings=SETTINGS)
     with pytest.raises(AssertionError, match="exc_info"):
         WSGIServer().run(cache)
-    assert (cache.counters["stored"], len(cache._flights)) == (0, 0)
+    assert (cache.counters["stored"], len(cache._single_flight)) == (0, 0)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -222,7 +222,7 @@ def test_however_a_request_ends_the_next_does_not_wait(
     cache = CacheWSGI(app, glasscache_client, settings=SETTINGS)
     with pytest.raises((raised_class, ValueError)):
         BrokenServer().run(cache)
-    assert len(cache._flights) == 0
+    assert len(cache._single_flight) == 0
     is_broken = False
     began_at = time.monotonic()
     assert WSGIServer().run(cache) == ("200 OK", b"first second")
@@ -253,7 +253,7 @@ def test_a_client_that_does_not_read_delays_nobody(glasscache_client: Client, ki
     assert call_count == (2 if kind == "generator" else 1)
     assert received + b"".join(slow_parts) == part * part_count
     slow.close()  # type: ignore[attr-defined]
-    assert len(cache._flights) == 0
+    assert len(cache._single_flight) == 0
 
 
 def test_a_response_that_is_not_stored_is_waited_for_up_to_its_head(
