@@ -66,8 +66,12 @@ advisories: ## Known vulnerabilities of the packages in use, by cargo-deny or ca
 .PHONY: check-traces
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
+.PHONY: test-long-python
+test-long-python: ## The Python tests that `make test` leaves out: Dask, the loop of the catalogue, the move of a Django site.
+	@scripts/exclusive scripts/python-tests -n 2 --dist worksteal -m long
+
 .PHONY: test-long
-test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+test-long: test-long-python simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
 	$(MAKE) --no-print-directory world SEEDS=100000
 	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30

@@ -150,7 +150,7 @@ def test_a_full_disk_is_named_after_a_failed_build(checkout: Path) -> None:
 
 def test_a_second_make_waits_for_the_first_and_says_so(checkout: Path) -> None:
     exclusive = str(checkout / "scripts/exclusive")
-    environment = {k: v for k, v in os.environ.items() if k != "GLASSCACHE_EXCLUSIVE"}
+    environment = {k: v for k, v in os.environ.items() if k != "MAKE_EXCLUSIVE"}
     log = checkout / "log"
     started = checkout / "started"
     first = subprocess.Popen(
@@ -175,7 +175,7 @@ def test_a_second_make_waits_for_the_first_and_says_so(checkout: Path) -> None:
 
 def test_a_target_that_calls_another_does_not_wait_for_itself(checkout: Path) -> None:
     exclusive = str(checkout / "scripts/exclusive")
-    environment = {k: v for k, v in os.environ.items() if k != "GLASSCACHE_EXCLUSIVE"}
+    environment = {k: v for k, v in os.environ.items() if k != "MAKE_EXCLUSIVE"}
     command = [exclusive, exclusive, "bash", "-c", "exit 7"]
     result = subprocess.run(command, env=environment, timeout=60, check=False)
     assert result.returncode == 7

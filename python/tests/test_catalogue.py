@@ -35,6 +35,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     return catalogue_app, catalogue, visitors
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     # No time decides: the counts of the replay must be those of the forecast.

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("default")  # what Dask and tornado warn about is theirs
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("default"),  # what Dask and tornado warn about is theirs
+]
 
 STRATEGIES = [
     "remote",

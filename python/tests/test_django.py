@@ -523,6 +523,8 @@ def test_the_panel_of_the_debug_toolbar_has_calls_keys_and_time(server: Server) 
     ], completed.stdout + completed.stderr
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_site_moves_from_its_old_backend_and_back() -> None:
     pytest.importorskip("pylibmc")
     pytest.importorskip("pymemcache")
