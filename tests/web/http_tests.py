@@ -1,8 +1,8 @@
 """Runs the suite http-tests/cache-tests through the middlewares, and counts what passes by kind.
 
-Usage: http_tests.py SUITE [--wsgi] [--no-cache] [--failed]; SUITE is the folder of the npm package
-`http-cache-tests` or of a checkout. The command is that of GLASSCACHE. Needs Node 20, uvicorn, httpx and,
-for --wsgi, gunicorn.
+Usage: http_tests.py SUITE [--wsgi] [--no-cache] [--share-cookies] [--failed]; SUITE is the folder of the npm
+package `http-cache-tests` or of a checkout. The command is that of GLASSCACHE. Needs Node 20, uvicorn, httpx
+and, for --wsgi, gunicorn.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ import(process.argv[1]).then(async suites => {
   console.log(JSON.stringify(kinds))
 })
 """
+SHARE_COOKIES = '[[rule]]\nthen = { store_set_cookie = ["*"], pass_cookies = [] }'
+"""Without it responses that set a cookie, or were made with one, are not stored, as RFC 9111 would permit."""
 UNSUPPORTED_BY_GATEWAYS = {
     "interim-102": "neither ASGI nor WSGI has interim responses",
     "interim-103": "the same",
@@ -55,6 +57,9 @@ def main() -> None:
     parser.add_argument("suite", type=Path)
     parser.add_argument("--wsgi", action="store_true", help="CacheWSGI under gunicorn")
     parser.add_argument("--no-cache", action="store_true", help="the proxy alone")
+    parser.add_argument(
+        "--share-cookies", action="store_true", help="with a rule that shares what has cookies"
+    )
     parser.add_argument("--failed", action="store_true", help="list what failed")
     parser.add_argument("--id", default="", help="one test, with its messages")
     parser.add_argument(
@@ -69,7 +74,8 @@ def main() -> None:
         "npm_config_protocol": "http", "npm_config_port": str(origin_port),
         "npm_package_config_id": options.id,
         "npm_config_pidfile": os.devnull, "npm_config_base": f"http://127.0.0.1:{cache_port}",
-        "PYTHONPATH": str(HERE), "CACHE": "off" if options.no_cache else "on",
+        "PYTHONPATH": str(HERE), "RULES": SHARE_COOKIES if options.share_cookies else "",
+        "CACHE": "off" if options.no_cache else "on",
     }  # fmt: skip
     python = sys.executable
     if options.wsgi:

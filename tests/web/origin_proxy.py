@@ -3,7 +3,8 @@ WSGI.
 
 They change nothing: what the suite's server sends is what the application under the cache
 sends. Environment: ORIGIN (host:port of the suite's server), STORE (address of the cache server), CACHE=off
-for neither cache nor store. Run by uvicorn as `origin_proxy:asgi`, by gunicorn as `origin_proxy:wsgi()`.
+for neither cache nor store, RULES for rules of the cache. Run by uvicorn as `origin_proxy:asgi`, by gunicorn
+as `origin_proxy:wsgi()`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 
 HOP_BY_HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"trailer"}
 ORIGIN = os.environ.get("ORIGIN", "127.0.0.1:8000")
+RULES = os.environ.get("RULES", "")
 STORE = os.environ.get("STORE", "127.0.0.1:11211")
 
 
@@ -65,9 +67,9 @@ class ProxyASGI:
 
 def cached_asgi():
     from glasscache import AsyncClient
-    from glasscache.web import CacheASGI
+    from glasscache.web import CacheASGI, Rules
 
-    return CacheASGI(ProxyASGI(), AsyncClient(STORE, timeout=2))
+    return CacheASGI(ProxyASGI(), AsyncClient(STORE, timeout=2), Rules.from_text(RULES))
 
 
 def proxy_wsgi(environ, start_response):
@@ -118,11 +120,11 @@ def forward(environ, start_response):
 
 def wsgi():
     from glasscache import Client
-    from glasscache.web import CacheWSGI
+    from glasscache.web import CacheWSGI, Rules
 
     if os.environ.get("CACHE") == "off":
         return proxy_wsgi
-    return CacheWSGI(proxy_wsgi, Client(STORE, timeout=2))
+    return CacheWSGI(proxy_wsgi, Client(STORE, timeout=2), Rules.from_text(RULES))
 
 
 asgi = ProxyASGI() if os.environ.get("CACHE") == "off" else cached_asgi() if STORE else None
