@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +41,9 @@ STALL_S: Final = 0.1
 """A client that does not take a block within this time is not waited for by others."""
 _IDLE_S: Final = 1.0
 """So long the thread that looks for such clients stays without any."""
+
+NAME_CHARS_KEPT: Final = 64
+"""Of names of fields up to this length the other spelling is kept, for it is the same for most requests."""
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -337,9 +341,23 @@ def discard_head(*status_line_and_fields: Any) -> Callable[[bytes], Any]:
 
 def to_text_fields(fields: Fields) -> list[tuple[str, str]]:
     """Return fields as WSGI servers take them."""
-    return [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in fields]
+    return [
+        (
+            _short_text_name(name) if len(name) <= NAME_CHARS_KEPT else _make_text_name(name),
+            value.decode("latin-1"),
+        )
+        for name, value in fields
+    ]
 
 
+def _make_text_name(name: bytes) -> str:
+    return name.decode("latin-1").title()
+
+
+_short_text_name = lru_cache(maxsize=256)(_make_text_name)
+
+
+@lru_cache(maxsize=64)
 def status_line_of(status: int) -> str:
     """Return the status line of a status code."""
     try:

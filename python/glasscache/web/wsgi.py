@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from glasscache.errors import GlasscacheError
 from glasscache.web._app_response import (
+    NAME_CHARS_KEPT,
     AppResponse,
     ClosingBody,
     StallWatch,
@@ -253,7 +255,14 @@ def request_of(environ: Environ) -> Request:
 
 
 def _field_name(name: str) -> bytes:
+    return _short_field_name(name) if len(name) <= NAME_CHARS_KEPT else _make_field_name(name)
+
+
+def _make_field_name(name: str) -> bytes:
     return name.replace("_", "-").lower().encode("latin-1")
+
+
+_short_field_name = lru_cache(maxsize=256)(_make_field_name)
 
 
 def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:

@@ -24,8 +24,8 @@ from glasscache.web import CacheASGI, CacheSettings, CacheWSGI
 
 REQUESTS_PER_URL = 10
 """Of a process; the others ask for the same URLs at about the same time."""
-CONCURRENT_REQUESTS = 24
-BODY = bytes(70_000)
+CONCURRENT_REQUESTS = 6
+BODY = bytes(20_000)
 HEADS = [
     [("cache-control", "max-age=1")],
     [("cache-control", "max-age=1"), ("vary", "x-variant")],
