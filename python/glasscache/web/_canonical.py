@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -23,18 +24,25 @@ __all__ = ["UrlCanonicaliser", "canonical_host", "canonical_path", "parse_canoni
 
 _PLAIN_HOST: Final = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _HOST: Final = re.compile(rb"([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])\.?(?::([0-9]{0,5}))?")
+_HOST_BYTES_MAX: Final = 262
+"""A name of 253 bytes, white space and dots at its ends, and a port."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 """What a path may have unencoded (RFC 3986, section 3.3)."""
-_PLAIN_PATH: Final = re.compile(rb"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9:@!$&'()*+,;=._~-]+)*/?")
+_PLAIN_PATH_BYTES: Final = (
+    bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)) + (_PATH_SAFE.encode())
+)
 _AMBIGUOUS_PATH: Final = re.compile(rb"//|/\.{1,2}(?:/|\Z)|[\x00-\x1f\x7f\\]|\A[^/]")
 """Empty and dot segments, control characters and backslashes: some applications resolve them, some do not."""
 
 
+@lru_cache(maxsize=256)
 def canonical_host(host: bytes, scheme: str) -> tuple[bytes, bytes, bool]:
     """Return a Host field in its one spelling, the name alone, and whether it is ambiguous."""
     if _PLAIN_HOST.fullmatch(host) or not host:
         return host, host, False
+    if len(host) > _HOST_BYTES_MAX:
+        return b"", b"", True
     match = _HOST.fullmatch(host.strip().lower())
     if match is None:
         return host, host, True
@@ -46,8 +54,13 @@ def canonical_host(host: bytes, scheme: str) -> tuple[bytes, bytes, bool]:
 
 def canonical_path(path: bytes) -> tuple[bytes, str, bool]:
     """Return a path encoded in one way, its text as applications read it, and whether it is ambiguous."""
-    if _PLAIN_PATH.fullmatch(path):
-        path = path or b"/"
+    path = path or b"/"
+    if (
+        path.startswith(b"/")
+        and not path.translate(None, _PLAIN_PATH_BYTES)
+        and b"/." not in path
+        and b"//" not in path
+    ):
         return path, path.decode("ascii"), False
     decoded_path = unquote_to_bytes(path)
     return (

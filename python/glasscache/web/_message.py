@@ -26,6 +26,8 @@ _NO_NAMES: Final[frozenset[bytes]] = frozenset()
 _EXACT_FIELDS: Final = frozenset({b"cookie", b"authorization"})
 """Fields in which white space and case may matter to the application."""
 
+HOST_BYTES_READ: Final = 512
+"""No host is longer: what is cut off makes it ambiguous in any case."""
 URL_BYTES_MAX: Final = 8192
 """Longer URLs go to the application uncached: they are hardly reused, and their keys are cheap to make up."""
 
@@ -92,6 +94,16 @@ class Settings:
     matched_rules: tuple[Any, ...] = ()
 
     @property
+    def changes_requests(self) -> bool:
+        """Whether the application gets another request than was sent, or the key more than the URL."""
+        return bool(
+            self.vary_on
+            or self.url is not None
+            or self.keyed_conditions
+            or self.pass_cookies is not None
+        )
+
+    @property
     def vary_names(self) -> tuple[bytes, ...]:
         """Return the fields of the request that `vary_on` puts into the key, for Vary."""
         return tuple(dict.fromkeys(map(_field_of_selector, self.vary_on)))
@@ -156,13 +168,28 @@ class Request:
         if len(self.headers) != len(self.fields):
             self.headers, self.repeated_names = _combine_headers(self.fields)
         sent_host = self.headers.get(b"host", b"")
-        self.host, self.host_name, is_host_ambiguous = canonical_host(sent_host, scheme)
+        self.host, self.host_name, is_host_ambiguous = canonical_host(
+            sent_host[:HOST_BYTES_READ], scheme
+        )
         self.is_identified = False
         self._keyed_text: bytes | None = None
         self._cookies: Cookies | None = None
-        self.directives = self._parse_directives()
-        self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
-        if not self.ambiguity and (self.host is not sent_host or self.repeated_names):
+        self.directives: Directives = {}
+        if b"cache-control" in self.headers or b"pragma" in self.headers:
+            self.directives = self._parse_directives()
+        self.ambiguity = ""
+        if (
+            is_path_ambiguous
+            or is_host_ambiguous
+            or self.repeated_names
+            or b"content-length" in self.headers
+            or b"transfer-encoding" in self.headers
+            or len(path) + len(query) > URL_BYTES_MAX
+            or b"\0" in query
+            or b"_" in b"".join(self.headers)
+        ):
+            self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
+        if not self.ambiguity and (self.host != sent_host or self.repeated_names):
             self._replace_fields({b"host": self.host, **self._joined_cookies()})
 
     def _parse_directives(self) -> Directives:
@@ -224,6 +251,10 @@ class Request:
     def canonical(self, settings: Settings) -> Request:
         """Return what the application gets: URL, cookies and values exactly as they are in the key."""
         if self._keyed_text is not None:
+            return self
+        changes_nothing = settings is NO_SETTINGS or not settings.changes_requests
+        if changes_nothing and KEYED_FIELDS.isdisjoint(self.headers):
+            self._keyed_text = b""
             return self
         keyed_parts = self._keyed_fields()
         changes = self._passed_cookies(settings.pass_cookies)
@@ -295,7 +326,7 @@ class Request:
 
     def key_text(self, version: bytes, settings: Settings) -> bytes:
         """Return what the digest is of: the URL, and fields that are part of the key."""
-        canonical = self.canonical(settings)
+        canonical = self if self._keyed_text is not None else self.canonical(settings)
         return canonical._url_text(version) + (canonical._keyed_text or b"")  # noqa: SLF001
 
     def url_digest(self, version: bytes, settings: Settings) -> bytes:

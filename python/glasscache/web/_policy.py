@@ -33,6 +33,7 @@ from glasscache.web._sharing import (
     FOR_EVERYONE,
     Refusal,
     find_refusal,
+    names_a_client,
     unkeyed_credential,
 )
 
@@ -304,7 +305,7 @@ def _find_personal(entry: Entry, request: Request, settings: Settings) -> str:
         return "authorization"
     if b"cookie" in headers and entry.flags & HEURISTIC:
         return "heuristic"
-    if not entry.flags & NO_CREDENTIALS:
+    if not (entry.flags & NO_CREDENTIALS and names_a_client(request)):
         return ""
     return unkeyed_credential(request, settings, vary_names_of(entry.fields))
 

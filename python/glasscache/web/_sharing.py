@@ -142,6 +142,14 @@ def _sets_other_cookies(fields: Fields, allowed_names: Iterable[str]) -> bool:
     return any(not allowed.fullmatch(name) for name in set_names)
 
 
+def names_a_client(request: Request) -> bool:
+    """Whether a request has anything that may stand for a user."""
+    headers = request.headers
+    return (
+        request.is_identified or b"cookie" in headers or not CREDENTIAL_FIELDS.isdisjoint(headers)
+    )
+
+
 def unkeyed_credential(request: Request, settings: Settings, vary_names: Collection[bytes]) -> str:
     """Return what of a request stands for a user and is not in its key; empty if nothing does."""
     headers = request.headers

@@ -231,15 +231,17 @@ def request_of(scope: Scope) -> Request:
         scope["method"], scope.get("scheme", "http"), path, scope.get("query_string", b""),
         scope["headers"],
     )  # fmt: skip
-    if sent_path and not request.ambiguity and not _is_same_path(request, sent_path, scope):
-        request.ambiguity = "ambiguous-path"
-    request.is_identified = _is_identified(scope)
+    is_plain = path_text == request.path_text and (sent_path is None or b"%" not in sent_path)
+    if sent_path and not is_plain and not _is_same_path(request, sent_path, scope):
+        request.ambiguity = request.ambiguity or "ambiguous-path"
+    if "user" in scope or "session" in scope or scope.get("extensions"):
+        request.is_identified = _is_identified(scope)
     return request
 
 
 def _is_same_path(request: Request, sent_path: bytes, scope: Scope) -> bool:
     """Whether the application reads in `path` what the key is made of."""
-    if b"%" in sent_path and b"%2f" in sent_path.lower():
+    if b"%2f" in sent_path.lower():
         return False
     path_text: str = scope["path"]
     return request.path_text in {path_text, scope.get("root_path", "") + path_text}
