@@ -189,6 +189,10 @@ class Relay:
             await self._outbox.post(message)
 
     async def _handle_start(self, message: Message) -> None:
+        if self._has_head:
+            self._abandon_writer()
+            await self._outbox.send(message)  # which the server refuses
+            return
         self._has_head = True
         fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
         head = self._handler.receive(message["status"], fields, self._requested_at)

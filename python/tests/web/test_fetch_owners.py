@@ -426,3 +426,53 @@ def test_a_flight_is_over_when_its_time_is(single_flight_class: Callable[[], Any
         assert not flights.is_under_way("k")
 
     asyncio.run(scenario())
+
+
+def test_a_second_head_is_left_to_the_server_and_nothing_is_stored(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        head = {
+            "type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")],
+        }  # fmt: skip
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send(head)
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            await send(head)
+
+        sent_types: list[str] = []
+
+        async def send(message: Any) -> None:
+            if message["type"] in sent_types and message["type"].endswith("start"):
+                raise RuntimeError("a second head")
+            sent_types.append(message["type"])
+
+        cache = CacheASGI(app, client, settings=SETTINGS)
+        with pytest.raises(RuntimeError, match="a second head"):
+            await cache(scope_of("/a"), asyncio.Event().wait, send)
+        await cache.settle()
+        assert (cache.counters["stored"], len(cache._single_flight)) == (0, 0)
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("with_raw_path", [True, False, None])
+def test_a_server_need_not_have_a_raw_path(run_async: Any, with_raw_path: bool | None) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        origin = Origin(lambda call: (200, FRESH, call["path"].encode()))
+        cache = CacheASGI(origin, client)
+        for path, raw_path in (("/a b", b"/a%20b"), ("/a%20b", b"/a%2520b")):
+            for _ in range(2):
+                reply = Reply()
+
+                async def send(message: Any, reply: Reply = reply) -> None:
+                    reply.parts.append(message.get("body", b""))
+
+                scope = scope_of(path)
+                scope["raw_path"] = raw_path if with_raw_path else None
+                if with_raw_path is None:
+                    del scope["raw_path"]
+                await cache(scope, asyncio.Event().wait, send)
+                assert reply.body == path.encode()
+        assert len(origin.calls) == 2
+
+    run_async(scenario)
