@@ -9,6 +9,8 @@ from random import random
 from time import time_ns
 from typing import Any, Final, NamedTuple
 
+from glasscache._native import hashed_session_key
+
 BULK_METHODS: Final = frozenset({"get_many", "gets_many", "set_many", "delete_many"})
 READ_METHODS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
 METHODS: Final = (
@@ -53,8 +55,18 @@ class FinishedCall(NamedTuple):
 
     @property
     def display_key(self) -> str:
-        """The key, or the keys, cut to what can be shown."""
-        return repr(self.args[0])[:200] if self.args else ""
+        """The key, or the keys, cut to what can be shown; of sessions their hashes."""
+        if not self.args:
+            return ""
+        key_or_keys = self.args[0]
+        is_group = isinstance(key_or_keys, list | tuple | dict | set)
+        shown = [_shown_key(key) for key in key_or_keys] if is_group else _shown_key(key_or_keys)
+        return repr(shown)[:200]
+
+
+def _shown_key(key: object) -> object:
+    """Return a key as a log may have it."""
+    return (hashed_session_key(key) or key) if isinstance(key, str | bytes) else key
 
 
 CallObserver = Callable[[FinishedCall], None]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 pub use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;
 use glasscache_protocol::meta::request::WireKey;
+pub use glasscache_strategy::session_keys::is_session_key;
 
 use crate::error::Error;
 

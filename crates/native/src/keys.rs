@@ -1,7 +1,7 @@
 //! Keys given by Python, as bytes and as wire keys.
 
 use glasscache_client::Error;
-use glasscache_client::key::{KeyEncoder, WireKeys};
+use glasscache_client::key::{KeyEncoder, WireKeys, is_session_key as is_session};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -43,6 +43,19 @@ pub(crate) fn check_parent(parent: &Bound<'_, PyAny>) -> PyResult<()> {
         "a parent is a key, str or bytes, or None, not {}",
         parent.get_type().name()?
     )))
+}
+
+/// Whether a key is that of a session (`glasscache_strategy::session_keys`).
+#[pyfunction]
+pub(crate) fn is_session_key(key: &Bound<'_, PyAny>) -> PyResult<bool> {
+    key_bytes(key).map(is_session)
+}
+
+/// How logs name the key of a session; `None` of any other key.
+#[pyfunction]
+pub(crate) fn hashed_session_key(key: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let text = String::from_utf8_lossy(key_bytes(key)?);
+    Ok(glasscache_sim::trace::log::hashed_session_key(&text, None))
 }
 
 fn not_utf8_error(key_object: &Bound<'_, PyString>) -> PyErr {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
+use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests, hashed_session_key};
 use sha2::{Digest, Sha256};
 
 use crate::finished::{FinishedRequest, Parent};
@@ -129,14 +129,19 @@ impl LogPart {
     }
 }
 
-/// A key as the log names it: its hash if there is a salt, its text, or its bytes with escapes if they are not UTF-8.
+/// A key as the log names it: its hash if it is a session or there is a salt, its text, or its bytes with escapes if they are not UTF-8.
 fn logged_key(key: &[u8], salt: Option<&[u8]>) -> String {
+    let text =
+        std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned);
+    if let Some(name_of_session) = hashed_session_key(&text, salt) {
+        return name_of_session;
+    }
     if let Some(salt) = salt {
         let hash: [u8; 32] = Sha256::new().chain_update(salt).chain_update(key).finalize().into();
         let hash_prefix = hash.first_chunk();
         return format!("{:032x}", hash_prefix.map_or(0, |bytes| u128::from_be_bytes(*bytes)));
     }
-    std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned)
+    text
 }
 
 #[cfg(test)]

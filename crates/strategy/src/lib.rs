@@ -13,4 +13,5 @@ pub mod policy;
 pub mod rollout;
 pub mod rules;
 pub mod scope;
+pub mod session_keys;
 pub mod together;

@@ -102,8 +102,10 @@ pub trait RelatedItems<K> {
     fn page_companions(&self, page: &K, fetch_list: &mut Vec<K>);
 }
 
-/// Whether values may still be served.
+/// Whether values may be kept, and still be served.
 pub trait Validity<K, V> {
+    /// Whether the process may keep a value of the key ([`RequestContext::may_keep`]).
+    fn may_keep(&self, key: &K) -> bool;
     /// Whether a cached value may be served now.
     fn is_fresh(&self, value: &V) -> bool;
     /// Whether a value in the scope of a request may be served within it.
@@ -142,6 +144,10 @@ where
     F: Validity<K, V>,
 {
     type Key = K;
+
+    fn may_keep(&self, key: &K) -> bool {
+        self.validity.may_keep(key)
+    }
 
     fn mark_requested(&mut self, key: &K) -> bool {
         self.scope.mark_requested(key.clone())

@@ -55,6 +55,9 @@ pub trait RequestContext {
     /// What identifies an item.
     type Key: Clone + Eq;
 
+    /// Whether the process may keep the item, and fetch it ahead of need: not if it is a session
+    /// ([`crate::session_keys`]), which each read fetches.
+    fn may_keep(&self, key: &Self::Key) -> bool;
     /// Records that this request uses the item; false if it already did.
     fn mark_requested(&mut self, key: &Self::Key) -> bool;
     /// Whether the fixed set has a value of the item that may be used.
@@ -114,6 +117,10 @@ impl PrefetchRules {
         fetch_list: &mut Vec<C::Key>,
     ) -> Location {
         fetch_list.clear();
+        if !context.may_keep(key) {
+            fetch_list.push(key.clone());
+            return Location::Missing;
+        }
         if !context.mark_requested(key) {
             return Location::AlreadyRequested;
         }
@@ -145,8 +152,10 @@ impl PrefetchRules {
 /// Stores the fetched items, in the order of the list.
 pub fn store_fetched<C: RequestContext>(context: &mut C, fetched: &[C::Key]) {
     for key in fetched {
-        context.scope_insert(key);
-        context.near_insert(key);
+        if context.may_keep(key) {
+            context.scope_insert(key);
+            context.near_insert(key);
+        }
     }
 }
 
@@ -197,10 +206,12 @@ fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) 
     fetch_list.truncate(kept_len);
 }
 
+/// Drops what need not be fetched ahead of need, or may not.
 fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {
     fetch_list.retain(|key| {
-        !(context.has_fixed_value(key)
+        let is_available = context.has_fixed_value(key)
             || context.scope_contains(key)
-            || context.local_contains(key))
+            || context.local_contains(key);
+        context.may_keep(key) && !is_available
     });
 }

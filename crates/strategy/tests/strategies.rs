@@ -313,6 +313,10 @@ impl RelatedItems<u32> for BinaryTree {
 struct EvenValuesAreFresh;
 
 impl Validity<u32, u32> for EvenValuesAreFresh {
+    fn may_keep(&self, key: &u32) -> bool {
+        *key < 1000
+    }
+
     fn is_fresh(&self, value: &u32) -> bool {
         value.is_multiple_of(2)
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use glasscache_protocol::base64;
 use glasscache_protocol::meta::request::WireKey;
+use glasscache_strategy::session_keys::is_session_key;
 
 use super::options::ByteAccounting;
 
@@ -24,6 +26,13 @@ pub(super) fn wire_key(key: &NearKey) -> WireKey<'_> {
         Some(bytes) => WireKey { bytes, is_base64: true },
         None => WireKey { bytes: key, is_base64: false },
     }
+}
+
+/// Whether a process may keep the value of a key, and fetch it ahead of need: not of a session, in any namespace.
+pub(super) fn may_keep(key: &NearKey) -> bool {
+    let (wire_form, mut decoded) = (wire_key(key), Vec::new());
+    let is_decoded = wire_form.is_base64 && base64::decode(wire_form.bytes, &mut decoded).is_some();
+    !is_session_key(if is_decoded { &decoded } else { wire_form.bytes })
 }
 
 /// A value that was found in the process.

@@ -45,7 +45,7 @@ pub use scope::RequestScope;
 pub use stats::NearStats;
 pub(crate) use writes::NearWriteGuard;
 
-use entry::NearKey;
+use entry::{NearKey, may_keep};
 use related_keys::RelatedKeys;
 use state::NearState;
 
@@ -84,7 +84,8 @@ impl ClientNearCache {
         let related_keys = RelatedKeys::new(&options, encoder)?;
         let names_of_fixed_keys = options.file.fixed_keys.iter();
         let fixed_keys = names_of_fixed_keys.map(|key| related_keys.key_of_rule("key", key));
-        let fixed_keys: Vec<NearKey> = fixed_keys.collect::<Result<_, _>>()?;
+        let mut fixed_keys: Vec<NearKey> = fixed_keys.collect::<Result<_, _>>()?;
+        fixed_keys.retain(may_keep);
         let process_cache = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
             related_keys,

@@ -15,7 +15,9 @@ use glasscache_strategy::rollout::process_rollout::ProcessRollout;
 use glasscache_strategy::rollout::rollout_share::Group;
 use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
-use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes};
+use super::entry::{
+    NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes, may_keep,
+};
 use super::fetches_in_flight::{AwaitedKey, FetchInFlight};
 use super::fixed_set_load::FixedSetLoad;
 use super::options::{ByteAccounting, StrategyOptions};
@@ -53,6 +55,10 @@ struct ValidityNow<'s> {
 }
 
 impl Validity<NearKey, NearEntry> for ValidityNow<'_> {
+    fn may_keep(&self, key: &NearKey) -> bool {
+        may_keep(key)
+    }
+
     fn is_fresh(&self, entry: &NearEntry) -> bool {
         self.may_serve && entry.is_fresh(self.now)
     }
@@ -235,14 +241,14 @@ impl NearState {
     }
 
     /// The fetch by which another read of the request is fetching a key, unless the key already has a value that may be
-    /// served.
+    /// served, or each read fetches it.
     fn fetch_to_await<'s>(
         &self,
         key: &NearKey,
         scope_state: &'s ScopeState,
         now: Instant,
     ) -> Option<&'s Arc<FetchInFlight>> {
-        let fetch = scope_state.fetches.get(key)?;
+        let fetch = scope_state.fetches.get(key).filter(|_| may_keep(key))?;
         let scope_entry = self.current_scope_entry(key, scope_state);
         let has_value = scope_entry.is_some_and(|entry| entry.value.is_some());
         (!has_value && !self.has_fresh_value(key, now)).then_some(fetch)

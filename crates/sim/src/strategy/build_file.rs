@@ -10,7 +10,7 @@ use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, CostMode, run};
-use crate::trace::log::{Items, NONE};
+use crate::trace::log::NONE;
 
 /// Seed of the draws behind a forecast; any would do.
 const FORECAST_SEED: u64 = 1;
@@ -40,7 +40,7 @@ pub fn build_strategy_file(
             prepared.second_half_start()..request_count,
         ),
         fixed_keys: fixed.items.iter().map(key_of).collect(),
-        children: if needs_children { list_children(prepared.items) } else { Vec::new() },
+        children: if needs_children { list_children(prepared) } else { Vec::new() },
         learned: learned.rules,
     }
 }
@@ -53,12 +53,18 @@ pub fn drawn_cost_mode(cost: &CostModel) -> CostMode {
     }
 }
 
-/// Each child after its parent, in ascending order of the children. Keys with spaces cannot be written into a file.
-fn list_children(items: &Items) -> Vec<(String, String)> {
-    let pairs = items.parents.iter().zip(&items.keys);
+/// Each child after its parent, in ascending order of the children, without sessions. Keys with spaces cannot be written
+/// into a file.
+fn list_children(prepared: &PreparedLog<'_>) -> Vec<(String, String)> {
+    let items = prepared.items;
+    let pairs = items.parents.iter().zip(0_u32..);
     pairs
-        .filter(|&(&parent, _)| parent != NONE)
-        .map(|(&parent, key)| (items.keys[parent as usize].clone(), key.clone()))
+        .filter(|&(&parent, child)| {
+            parent != NONE && prepared.may_keep(parent) && prepared.may_keep(child)
+        })
+        .map(|(&parent, child)| {
+            (items.keys[parent as usize].clone(), items.keys[child as usize].clone())
+        })
         .filter(|(parent, key)| !parent.contains(' ') && !key.contains(' '))
         .collect()
 }

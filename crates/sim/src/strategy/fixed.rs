@@ -61,19 +61,22 @@ pub fn choose_fixed_on(
         return FixedSet::new(Vec::new(), sizes);
     };
     let uses = prepared.uses(requests);
+    let candidates = || (0..sizes.len() as u32).filter(|&item| prepared.may_keep(item)).collect();
     let saved_ns = |item: u32| {
         let item_uses = uses[item as usize];
         u64::from(item_uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
     };
     let items = match rule {
         FixedRule::Requests(count) | FixedRule::Hindsight(count) => {
-            select_highest_scoring(count, &uses)
+            select_highest_scoring(candidates(), count, &uses)
         }
         FixedRule::Time(count) => select_highest_scoring(
+            candidates(),
             count,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
         ),
         FixedRule::Bytes(bytes_max) => fill_greedily(
+            candidates(),
             bytes_max,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
             sizes,
@@ -83,16 +86,23 @@ pub fn choose_fixed_on(
 }
 
 /// The `count` items of the highest score; ties go to the lower number.
-fn select_highest_scoring<S: Ord + Copy>(count: usize, scores: &[S]) -> Vec<u32> {
-    let mut items: Vec<u32> = (0..scores.len() as u32).collect();
+fn select_highest_scoring<S: Ord + Copy>(
+    mut items: Vec<u32>,
+    count: usize,
+    scores: &[S],
+) -> Vec<u32> {
     items.sort_unstable_by_key(|&item| (Reverse(scores[item as usize]), item));
     items.truncate(count);
     items
 }
 
 /// From the highest score a byte downwards, each item that still fits.
-fn fill_greedily(mut remaining_bytes: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
-    let mut items: Vec<u32> = (0..scores.len() as u32).collect();
+fn fill_greedily(
+    mut items: Vec<u32>,
+    mut remaining_bytes: u64,
+    scores: &[u64],
+    sizes: &[u32],
+) -> Vec<u32> {
     // Fractions are compared crosswise, for two quotients may round to one double.
     let cross_product = |item: u32, other: u32| {
         u128::from(scores[item as usize]) * u128::from(sizes[other as usize].max(1))

@@ -4,6 +4,8 @@
 //! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
 //! cache in memory (and in the processor's cache) instead of one a process.
 
+use glasscache_strategy::session_keys::is_session_key;
+
 use super::tree::Tree;
 use crate::trace::log::{Items, NONE, RequestLog};
 
@@ -20,6 +22,8 @@ pub struct PreparedLog<'a> {
     pub base_ns: Vec<u64>,
     /// Item uses including repeats: the unit of speed figures.
     pub accesses: u64,
+    /// Whether each item is a session, which no process keeps or fetches ahead of need.
+    pub(super) is_session: Vec<bool>,
     pub(super) pages: Vec<u32>,
     pub(super) requests_by_instance: Vec<Vec<u32>>,
     item_starts: Vec<usize>,
@@ -37,6 +41,7 @@ impl<'a> PreparedLog<'a> {
             log_indexes: Vec::new(),
             base_ns: Vec::new(),
             accesses: 0,
+            is_session: log.items.keys.iter().map(|key| is_session_key(key.as_bytes())).collect(),
             pages: Vec::new(),
             requests_by_instance: Vec::new(),
             item_starts: vec![0],
@@ -94,6 +99,11 @@ impl<'a> PreparedLog<'a> {
     /// The items of a kept request, each once, in order of first use.
     pub fn items_of(&self, request: usize) -> &[u32] {
         &self.items_of_requests[self.item_starts[request]..self.item_starts[request + 1]]
+    }
+
+    /// Whether a process may keep an item; of one that the log does not have, it may.
+    pub fn may_keep(&self, item: u32) -> bool {
+        self.is_session.get(item as usize) != Some(&true)
     }
 
     /// For each item, how many of the given requests use it.

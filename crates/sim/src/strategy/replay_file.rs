@@ -78,6 +78,7 @@ pub fn run_file(
         prepared.items.keys.iter().map(String::as_str).zip(0..).collect();
     let fixed_items =
         file.fixed_keys.iter().filter_map(|key| item_by_key.get(key.as_str()).copied());
+    let fixed_items = fixed_items.filter(|&item| prepared.may_keep(item));
     let choices = Choices {
         fixed: &FixedSet::new(fixed_items.collect(), &prepared.items.sizes),
         learned: &LearnedItems::from_rules(&file.learned, prepared),

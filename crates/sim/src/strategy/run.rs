@@ -11,7 +11,6 @@ use super::fixed::FixedSet;
 use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
-use super::tree::Tree;
 use crate::trace::log::NONE;
 
 /// The counts and the waiting time of one request under a strategy.
@@ -119,7 +118,7 @@ impl Replay<'_> {
         let mut process = SimulatedProcess {
             choices: self.choices,
             local_policy,
-            tree: &self.prepared.tree,
+            prepared: self.prepared,
             sizes: &self.prepared.items.sizes,
             held_in_request: vec![
                 NONE;
@@ -192,7 +191,7 @@ impl Replay<'_> {
 struct SimulatedProcess<'a, P> {
     choices: Choices<'a>,
     local_policy: &'a mut P,
-    tree: &'a Tree,
+    prepared: &'a PreparedLog<'a>,
     sizes: &'a [u32],
     /// The last request whose scope held each item.
     held_in_request: Vec<u32>,
@@ -212,6 +211,10 @@ impl<P> SimulatedProcess<'_, P> {
 
 impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     type Key = u32;
+
+    fn may_keep(&self, item: &u32) -> bool {
+        self.prepared.may_keep(*item)
+    }
 
     /// Repeats were dropped when the log was prepared.
     fn mark_requested(&mut self, _item: &u32) -> bool {
@@ -246,7 +249,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn children(&self, item: &u32, fetch_list: &mut Vec<u32>) {
-        fetch_list.extend_from_slice(self.tree.children(*item));
+        fetch_list.extend_from_slice(self.prepared.tree.children(*item));
     }
 
     fn sort_level(&self, level: &mut [u32]) {

@@ -1,5 +1,6 @@
 //! Rules learned from a log: found where requests read items together, none where they do not, and worth their bytes.
 
+use glasscache_sim::strategy::build_file::build_strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, compute_figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
@@ -202,4 +203,56 @@ fn a_strategy_file_keeps_the_companions_that_were_replayed() {
         companion_count += companions.len();
     }
     assert!(companion_count > 0);
+}
+
+#[test]
+fn a_strategy_keeps_no_session_and_names_none() {
+    let session_key = |number: usize| format!(":1:django.contrib.sessions.cache{number:032}");
+    let mut log = log_of_reads((0..400).map(|number| {
+        let (visitor, page) = (number % 3, number % 5);
+        let keys = [session_key(visitor), format!("page:{page}"), format!("title:{page}")];
+        (Some(session_key(visitor)), keys.into())
+    }));
+    // Sessions as parents and as children, in a log that names them in clear.
+    (0..log.items.len())
+        .for_each(|item| log.items.parents[item] = if item == 0 { NONE } else { 0 });
+    let prepared = PreparedLog::new(&log, |_| true);
+    let cost = CostModel::parse(LATENCY_JSON).unwrap();
+    for notation in [
+        "fixed:99",
+        "fixed-time:99",
+        "fixed-bytes:1m",
+        "fixed-hindsight:99+children",
+        "lru:99+together:50+subtree:3",
+    ] {
+        let strategy: Strategy = notation.parse().unwrap();
+        let file = build_strategy_file(&prepared, &cost, &strategy).to_string();
+        assert!(!file.contains("sess"), "{notation}: {file}");
+        let fixed = choose_fixed(strategy.fixed, &prepared, &cost);
+        let learned = learn(strategy.companion_share_percent, &prepared, 0..200);
+        let choices = Choices { fixed: &fixed, learned: &learned.items };
+        let request_stats = run(&prepared, &cost, &strategy, choices, CostMode::Median, 400);
+        // Each request fetches its session, alone.
+        assert!(
+            request_stats.iter().all(|stats| stats.calls >= 1 && stats.keys >= 1),
+            "{notation}"
+        );
+        assert!(request_stats[399].keys == 1, "{notation}: {:?}", request_stats[399]);
+    }
+}
+
+#[test]
+fn a_log_that_names_sessions_is_read_with_their_hashes() {
+    let log =
+        log_of_reads((0..3).map(|number| (None, vec![format!("session:{number}"), "page".into()])));
+    let (mut items, mut requests) = (Vec::new(), Vec::new());
+    log.write_jsonl(&mut items, &mut requests).unwrap();
+    let files = (("items.jsonl", &items[..]), ("requests.jsonl", &requests[..]));
+    let read_log = RequestLog::read(files.0, files.1).unwrap();
+    assert_eq!(read_log.requests, log.requests);
+    assert_eq!(read_log.items.keys[1], "page");
+    assert!(read_log.items.keys[0].starts_with("session:#"), "{:?}", read_log.items.keys);
+    let mut again = Vec::new();
+    read_log.write_jsonl(&mut again, &mut Vec::new()).unwrap();
+    assert!(!String::from_utf8(again).unwrap().contains("session:0"));
 }

@@ -143,17 +143,20 @@ impl<'a> RuleFinder<'a> {
 
     /// Visits each use of a trigger, which is the number of an item or page, with the items that are read with it.
     fn for_each_use(&self, trigger_kind: TriggerKind, mut visit: impl FnMut(u32, &[u32])) {
+        let mut items = Vec::new();
         for request in self.requests.clone() {
-            let items = self.prepared.items_of(request);
-            let items = &items[..items.len().min(ITEMS_MAX)];
+            let request_items = self.prepared.items_of(request).iter().copied();
+            items.clear();
+            items
+                .extend(request_items.filter(|&item| self.prepared.may_keep(item)).take(ITEMS_MAX));
             match trigger_kind {
                 TriggerKind::Item => {
                     (0..items.len()).for_each(|index| visit(items[index], &items[index + 1..]));
                 }
                 TriggerKind::Page => {
                     let page = self.prepared.pages[request];
-                    if page != NONE {
-                        visit(page, items);
+                    if page != NONE && self.prepared.may_keep(page) {
+                        visit(page, &items);
                     }
                 }
             }

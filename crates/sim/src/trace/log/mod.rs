@@ -11,6 +11,8 @@ mod parquet;
 #[cfg(feature = "parquet")]
 mod parquet_write;
 
+pub use glasscache_strategy::session_keys::hashed_session_key;
+
 use super::{Format, Source};
 use crate::TraceError;
 use std::io::{BufReader, Write};
@@ -38,6 +40,15 @@ impl Items {
     /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
+    }
+
+    /// Names sessions by their hashes, where the recorder did not.
+    fn hash_sessions(&mut self) {
+        for key in &mut self.keys {
+            if let Some(name) = hashed_session_key(key, None) {
+                *key = name;
+            }
+        }
     }
 }
 
@@ -108,7 +119,7 @@ impl RequestLog {
         (items_file, items_source): (&str, S),
         (requests_file, requests_source): (&str, S),
     ) -> Result<Self, TraceError> {
-        let log = match (Format::of(items_file)?, Format::of(requests_file)?) {
+        let mut log = match (Format::of(items_file)?, Format::of(requests_file)?) {
             (Format::JsonLines, Format::JsonLines) => jsonl::read(
                 (items_file, BufReader::new(items_source)),
                 (requests_file, BufReader::new(requests_source)),
@@ -123,6 +134,7 @@ impl RequestLog {
             }
         }?;
         check::check(&log, items_file, requests_file)?;
+        log.items.hash_sessions();
         Ok(log)
     }
 
