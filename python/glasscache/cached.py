@@ -2,7 +2,8 @@
 
 A key distinguishes types (`f(1)` and `f(True)` are two), and is the same in every process: no
 `hash()`, no `repr` of an object that shows its address. Arguments that cannot be named so are
-refused with a sentence unless `key=` is given.
+refused with a sentence unless `key=` is given, and so are functions of which several have one name:
+lambdas, closures, methods of objects without a `cache_key`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import time
 from dataclasses import dataclass
 from threading import Lock
 from typing import (
@@ -28,8 +28,8 @@ from typing import (
 )
 
 from glasscache._refresh import GetOrSetOptions
-from glasscache._steps import CallFunction, call, carry_out, carry_out_async
-from glasscache.leases import AsyncLeases, SyncLeases, value_to_store
+from glasscache._steps import call, carry_out, carry_out_async
+from glasscache.leases import AsyncLeases, SyncLeases, refill_steps
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Cached(_CachedFunctionMethods[P], Protocol[P, R_co]):
         ...
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Compute the result again, store it and return it."""
+        """Compute the result again, store it unless it was invalidated meanwhile, and return it."""
         ...
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> bool:
@@ -201,12 +201,13 @@ def cached(
         stale_if_error: return the old value when making a new one fails.
         split: store a long result in pieces, as `set` with split.
         key: makes the key from the arguments; without it the function's name and its arguments are the key.
-        ignore: names of parameters that do not belong to the key; `self` and `cls` never do.
+        ignore: names of parameters that do not belong to the key. Of a method `self` belongs to it by its
+            `cache_key`, an attribute or a method, unless it is named here.
         tags: `client.invalidate_tag` of any of them throws the results away.
 
     Raises:
-        TypeError: the function and the client do not go together, or (at a call) an argument has no
-            stable name.
+        TypeError: the function and the client do not go together, or the function cannot be told from
+            another one of its name, or (at a call) an argument has no stable name.
 
     """
     get_or_set_options = GetOrSetOptions(
@@ -214,7 +215,7 @@ def cached(
     )
 
     def decorate(function: Callable[..., Any]) -> Any:
-        key_builder = _KeyBuilder(function, key, frozenset(ignore) | {"self", "cls"})
+        key_builder = _KeyBuilder(function, key, frozenset(ignore))
         cached_function = _CachedFunction(
             client, function, key_builder, get_or_set_options, tuple(tags), _CallCounts()
         )
@@ -258,16 +259,16 @@ class _CachedFunction(NamedTuple):
         return (yield call(self.client, "get_or_set_by", key, make, self.get_or_set_options))
 
     def refresh_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
-        """Compute the result again and store it."""
-        started_at = time.monotonic()
-        value = yield CallFunction(lambda: self.function(*args, **kwargs))
-        cost_s = time.monotonic() - started_at
+        """Compute the result again, and store it unless it was invalidated meanwhile."""
         key = yield from self.key_steps(args, kwargs)
-        stored_value, ttl = yield from value_to_store(
-            self.client, value, self.get_or_set_options, cost_s
+        return (
+            yield from refill_steps(
+                self.client,
+                key,
+                self.get_or_set_options,
+                lambda: self.function(*args, **kwargs),
+            )
         )
-        yield call(self.client, "set", key, stored_value, ttl=ttl)
-        return value
 
     def invalidate_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[bool]:
         """Throw the result away."""
@@ -329,13 +330,16 @@ class _KeyBuilder:
         custom_key_of: Callable[..., str] | None,
         ignored_parameters: frozenset[str],
     ) -> None:
-        self.function_name = f"{function.__module__}.{function.__qualname__}"
+        self.function_name = _function_name(function)
+        if custom_key_of is None:
+            _refuse_ambiguous(function, self.function_name)
         readable_name = self.function_name.replace("<locals>.", "").replace("<lambda>", "lambda")
         self._prefix = readable_name[-_PREFIX_LENGTH_MAX:]
         self._is_name_cut = len(readable_name) > _PREFIX_LENGTH_MAX
         self._signature = inspect.signature(function)
         self._custom_key_of = custom_key_of
         self._ignored_parameters = ignored_parameters
+        self._bound_object: object = function.__self__ if inspect.ismethod(function) else None
 
     def build_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         if self._custom_key_of is not None:
@@ -345,11 +349,64 @@ class _KeyBuilder:
         hasher = hashlib.blake2b(digest_size=16)
         if self._is_name_cut:
             hasher.update(f"{self.function_name}:".encode())
-        for parameter, argument in bound_arguments.arguments.items():
+        named_values = bound_arguments.arguments
+        if self._bound_object is not None:
+            named_values = {"self": self._bound_object, **named_values}
+        for parameter, argument in named_values.items():
             if parameter not in self._ignored_parameters:
                 hasher.update(f"{parameter}=".encode())
                 _write_stable_name(argument, hasher.update, f"{self.function_name}({parameter})")
         return f"{self._prefix}:{hasher.hexdigest()}"
+
+
+def _function_name(function: Any) -> str:
+    """Return the name of a function; of an object that can be called, that of its class."""
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _refuse_ambiguous(function: Any, name: str) -> None:
+    """Refuse a function that has its name in common with others: their results would have one key."""
+    if not inspect.isroutine(function):
+        raise TypeError(
+            f"{name} is not a function, and the results of every {name} would have the same keys: pass key= "
+            "to cached"
+        )
+    if getattr(inspect.unwrap(function), "__name__", "") == "<lambda>":
+        raise TypeError(
+            f"{name} is a lambda, and every lambda there has this name: write a def, or pass key= to cached"
+        )
+    layer: Any = function
+    while layer is not None:
+        if variables := _variables_of_closure(layer):
+            raise TypeError(
+                f"{name} is a closure over {', '.join(variables)}, and every such closure has this "
+                "name: make them parameters, or pass key= to cached"
+            )
+        layer = getattr(layer, "__wrapped__", None)
+
+
+def _variables_of_closure(function: Any) -> list[str]:
+    """Return the names of the values that a function has of the function around it.
+
+    The class is none, which methods have that call super(). A decorator's function is told from others
+    by what it wraps, but not by the numbers and texts that the decorator was given.
+    """
+    function = getattr(function, "__func__", function)
+    names: tuple[str, ...] = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    is_wrapper = hasattr(function, "__wrapped__")
+    return [
+        name
+        for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True)
+        if name != "__class__" and (not is_wrapper or _holds_plain_value(cell))
+    ]
+
+
+def _holds_plain_value(cell: Any) -> bool:
+    try:
+        return isinstance(cell.cell_contents, bool | int | float | str | bytes)
+    except ValueError:  # not yet assigned
+        return False
 
 
 def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: str) -> None:
@@ -373,6 +430,9 @@ def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: s
             _write_stable_name(element, part.extend, label)
             parts.append(bytes(part))
         write_part(f"{type_name}{{{len(parts)}".encode() + b"".join(sorted(parts)))
+    elif isinstance(value, type) and "<locals>" not in value.__qualname__:
+        encoded = f"{value.__module__}.{value.__qualname__}".encode()
+        write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)
     elif hasattr(value, "cache_key"):
         write_part(f"{type_name}=".encode())
         _write_stable_name(
@@ -383,5 +443,6 @@ def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: s
         write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)
     else:
         raise TypeError(
-            f"{label} is a {type_name}, which has no stable name: give it a cache_key, or pass key= to cached"
+            f"{label} is a {type_name}, which has no stable name: give it a cache_key, name the parameter in "
+            "ignore=, or pass key= to cached"
         )

@@ -184,6 +184,7 @@ MISSABLE = (
     RequestRefused,
     LoginRefused,
     UnreadableValue,
+    ValueTooLarge,
 )
 """The errors that `on_error="miss"` turns into counted misses."""
 

@@ -10,6 +10,7 @@ two mixins at the end carry out.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -28,12 +29,15 @@ from glasscache._steps import (
     carry_out_async,
 )
 from glasscache._types import Item
+from glasscache.errors import ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from glasscache._steps import Steps
     from glasscache._types import Ttl
+
+_log = logging.getLogger("glasscache")
 
 T = TypeVar("T")
 Key = str | bytes
@@ -259,12 +263,40 @@ def _fill(
     try:
         value, cost_s = yield from _time_make(make)
         if options.stored_ttl(value) != 0:
-            yield from _store_value(client, "cas", key, value, cas_unique, options, cost_s)
-            is_reserved = False
+            is_stored = yield from _store_value(
+                client, "cas", key, value, cas_unique, options, cost_s
+            )
+            is_reserved = not is_stored
         return value
     finally:
         if is_reserved:
             yield Release(_remove_reservation(client, key, cas_unique))
+
+
+def refill_steps(
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
+) -> Steps[Any]:
+    """Make a value whatever is stored, and store it unless its key was changed meanwhile (as steps)."""
+    value_and_cas = yield call(client, "gets", key)
+    cas_unique: int | None = None
+    if value_and_cas is not None:
+        _, cas_unique = value_and_cas
+    elif client._has_reservations:
+        was_reserved, cas_unique = yield from _reserve(client, key, options)
+        if cas_unique is not None:
+            return (yield from _fill(client, key, options, make, cas_unique))
+        # Another caller is making the value: this one began later, and replaces what it reserved.
+        reservation = yield call(client, "_reservation", key) if was_reserved is False else None
+        if reservation is None:
+            return (yield CallFunction(make))
+        _, cas_unique, _ = reservation
+    value, cost_s = yield from _time_make(make)
+    if options.stored_ttl(value) != 0:
+        method_name = "add" if cas_unique is None else "cas"
+        yield from _store_value(client, method_name, key, value, cas_unique, options, cost_s)
+    elif cas_unique is not None:
+        yield call(client, "delete", key)
+    return value
 
 
 def value_to_store(
@@ -293,16 +325,26 @@ def _store_value(
     cas_unique: int | None,
     options: GetOrSetOptions,
     cost_s: float,
-) -> Steps[None]:
-    """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
-    stored_value, ttl = yield from value_to_store(client, value, options, cost_s)
-    arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
-    if (yield call(client, method_name, *arguments, ttl=ttl)) is not True:
+) -> Steps[bool]:
+    """Store a value by `add`, or by `cas` unless its key was changed since the unique was read.
+
+    One above the limit of a server is not stored: the caller has what was made.
+    """
+    try:
+        stored_value, ttl = yield from value_to_store(client, value, options, cost_s)
+        arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
+        is_stored = (yield call(client, method_name, *arguments, ttl=ttl)) is True
+    except ValueTooLarge as error:
+        _log.warning("made and not stored: %s", error)
+        client._count_unstored()
+        return False
+    if not is_stored:
         client._count_unstored()
         if options.split:
             from glasscache import _split  # noqa: PLC0415 - likewise
 
             yield from _split.discard_pieces(client, stored_value)
+    return is_stored
 
 
 class SyncLeases:
@@ -325,7 +367,8 @@ class SyncLeases:
         """Return the value under key, or make it, store it and return it.
 
         A value is returned and not stored if any client deleted, wrote or flushed the key while it was
-        made; `stats()` counts these as `fills_not_stored`. While it is made, `add` of the key fails.
+        made, or if it is above a server's limit, which is logged; `stats()` counts these as
+        `fills_not_stored`. While it is made, `add` of the key fails.
 
         On a cold key one caller among all processes makes the value while the others wait for it.
         In the `stale` seconds after `ttl` one caller makes a new value while the others get the old

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
+import time
+from typing import Any
 
 import pytest
-from glasscache import discovery
+from glasscache import BadSetting, Client, discovery
 
 
 class ServerListRecorder:
@@ -92,3 +95,85 @@ def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing() -> Non
 
 def test_addresses_of_a_host_become_servers() -> None:
     assert "127.0.0.1:11299" in discovery.dns("localhost", 11299)()
+
+
+class FailingSource:
+    """A source that raises or returns each of some outcomes, then a list of servers, again and again."""
+
+    def __init__(self, outcomes: list[Any]) -> None:
+        self._outcomes = [*outcomes, ["last:1"]]
+        self.was_read_to_the_end = threading.Event()
+
+    def __call__(self) -> Any:
+        if len(self._outcomes) > 1:
+            outcome = self._outcomes.pop(0)
+        else:
+            outcome = self._outcomes[0]
+            self.was_read_to_the_end.set()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+class PickyClient(ServerListRecorder):
+    """Refuses what `Client` would refuse, by its error or by another."""
+
+    def set_servers(self, servers: list[str]) -> None:
+        if ":0" in servers:
+            raise BadSetting("server :0: port 0")
+        if "memory:1" in servers:
+            raise MemoryError
+        super().set_servers(servers)
+
+
+ODD_OUTCOMES: list[Any] = [
+    KeyError("servers"), RuntimeError("bug"), StopIteration(), AssertionError(), SystemExit(1),
+    KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), RecursionError(), OSError("down"),
+    discovery.DiscoveryError("none"), None, 7, [], [":0"], ["memory:1"], iter(()),
+]  # fmt: skip
+
+
+def test_a_watch_survives_whatever_its_source_raises_or_returns() -> None:
+    client, source = PickyClient(), FailingSource([["first:1"], *ODD_OUTCOMES])
+    with discovery.Watch(client, source, interval=0.001):
+        assert source.was_read_to_the_end.wait(20)
+        while client.server_lists[-1] != ["last:1"]:
+            time.sleep(0.001)
+    assert client.server_lists == [["first:1"], ["last:1"]]
+
+
+def test_a_task_survives_whatever_its_source_raises_or_returns() -> None:
+    client, source = PickyClient(), FailingSource([["first:1"], *ODD_OUTCOMES])
+
+    async def main() -> None:
+        task = asyncio.create_task(discovery.keep_up(client, source, interval=0.001))
+        async with asyncio.timeout(20):
+            await asyncio.to_thread(source.was_read_to_the_end.wait, 20)
+            await asyncio.sleep(0.1)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert client.server_lists == [["first:1"], ["last:1"]]
+
+
+def test_a_real_client_keeps_its_servers_when_a_source_names_none_that_can_be_used() -> None:
+    with Client("127.0.0.1:1", timeout=0.1) as client:
+        source = FailingSource([["127.0.0.1:2"], ["127.0.0.1:99999"], ["a b:1"], [7]])
+        watch = discovery.Watch(client, source)
+        assert [watch.check() for _ in range(5)] == [True, False, False, False, True]
+
+
+def test_an_srv_record_of_the_root_names_no_server() -> None:
+    records = b"\xc0\x0c" + struct.pack(">HHIHHHH", 33, 1, 60, 7, 0, 0, 0) + b"\0"
+    name_server_address, thread = _serve_one_query(records, 1)
+    assert discovery.srv("_memcache._tcp.example", nameserver=name_server_address)() == []
+    thread.join()
+
+
+def test_nodes_are_named_where_certificates_need_names() -> None:
+    configuration = "12\nnode1|10.0.0.1|11211 node2||11212\n"
+    nodes = discovery.cluster_nodes(configuration, prefers_names=True)
+    assert nodes == ["node1:11211", "node2:11212"]

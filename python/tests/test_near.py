@@ -498,7 +498,9 @@ def test_get_or_set_and_cached_read_from_the_process(
         computed_values.append("made")
         return "A"
 
-    double = cached(client, ttl=60)(lambda number: computed_values.append("doubled") or 2 * number)
+    double = cached(client, ttl=60, key=lambda number: f"double:{number}")(
+        lambda number: computed_values.append("doubled") or 2 * number
+    )
     for _ in range(3):
         assert client.get_or_set("a", compute_value, ttl=60) == "A"
         assert double(4) == 8

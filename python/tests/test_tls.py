@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pymemcache
 import pytest
-from glasscache import TLS, AsyncClient, BadSetting, Client, DeadlineExceeded, ServerUnavailable
+from glasscache import (
+    TLS,
+    AsyncClient,
+    BadSetting,
+    Client,
+    DeadlineExceeded,
+    ServerUnavailable,
+    discovery,
+)
 from glasscache.server import Server
 
 if TYPE_CHECKING:
@@ -231,3 +239,21 @@ def test_unusable_tls_settings_are_refused(authority: Authority, tmp_path: Path)
     for client_class in (Client, AsyncClient):
         with pytest.raises(BadSetting, match="a unix socket has no TLS"):
             client_class("/run/cache.sock", tls=TLS(authority.file))
+
+
+def test_a_configuration_endpoint_is_read_encrypted_and_gives_names(
+    authority: Authority, tmp_path: Path
+) -> None:
+    cluster_file = tmp_path / "cluster"
+    cluster_file.write_text("12\nlocalhost|127.0.0.1|11299\n")
+    options = [*authority.sign("endpoint").options(), "--cluster-file", str(cluster_file)]
+    with Server(arguments=options) as server:
+        endpoint = f"localhost:{server.address.rsplit(':', 1)[1]}"
+        for tls in (TLS(authority.file), authority.context()):
+            assert discovery.elasticache(endpoint, tls=tls, timeout=TIMEOUT_S)() == [
+                "localhost:11299"
+            ]
+        with pytest.raises(OSError, match="certificate verify failed"):
+            discovery.elasticache(endpoint, tls=True, timeout=TIMEOUT_S)()
+    with pytest.raises(BadSetting, match="tls: True or TLS"):
+        discovery.elasticache(endpoint, tls="yes")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _native
+from glasscache.errors import UnreadableValue
 from glasscache.values import Codec
 
 if TYPE_CHECKING:
@@ -40,6 +42,29 @@ class FlaggedCodec(Codec):
 def ttl_from_exptime(exptime: float) -> float:
     """Return our seconds for an exptime as memcached means it."""
     return max(-1.0, exptime - time.time()) if exptime > _RELATIVE_MAX_S else exptime
+
+
+_UNPACKED_BYTES_MAX: Final = 64 << 20
+"""The longest value that compressed bytes may become: the limit of the client's own codecs."""
+
+
+def decompress_zlib(body: bytes) -> bytes:
+    """Return what zlib compressed.
+
+    Raises:
+        zlib.error: the bytes are not of zlib.
+        UnreadableValue: they would become more than 64 MiB.
+
+    """
+    decompressor = zlib.decompressobj()
+    plain = decompressor.decompress(body, _UNPACKED_BYTES_MAX + 1)
+    if len(plain) > _UNPACKED_BYTES_MAX:
+        raise UnreadableValue(
+            f"decompressing {len(body)} bytes failed: the value has more than {_UNPACKED_BYTES_MAX} bytes"
+        )
+    if not decompressor.eof:
+        raise zlib.error("Error -5 while decompressing data: incomplete or truncated stream")
+    return plain
 
 
 def all_or_raise(replies: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
 
 from glasscache import RequestRefused
+from glasscache._native import is_session_key
 from glasscache._refresh import GetOrSetOptions
 from glasscache.contrib._django_client import (
+    MISSING,
     DjangoClient,
-    await_storage_call,
     checked_client_options,
+    raise_if_absent,
     to_django_error,
 )
 from glasscache.recording import Recorder
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
     from glasscache import AsyncClient, Client
     from glasscache.contrib._django_settings import CacheSettings
-
-_MISSING: Final = object()
 
 
 class SharedClients(NamedTuple):
@@ -117,11 +117,11 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> bool:
         """As `add`, awaited."""
-        return await await_storage_call(
-            self._async_client.add(
-                self._full_key(key, version), value, self.get_backend_timeout(timeout)
-            )
-        )
+        full_key = self._full_key(key, version)
+        was_added = await self._async_client.add(full_key, value, self.get_backend_timeout(timeout))
+        if not was_added and is_session_key(full_key):
+            raise_if_absent(await self._async_client.get(full_key, MISSING))
+        return was_added
 
     async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
         """As `get`, awaited."""
@@ -136,9 +136,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
     ) -> None:
         """As `set`, awaited."""
         full_key = self._full_key(key, version)
-        if not await await_storage_call(
-            self._async_client.set(full_key, value, self.get_backend_timeout(timeout))
-        ):
+        if not await self._async_client.set(full_key, value, self.get_backend_timeout(timeout)):
             await self._async_client.delete(full_key)
 
     async def atouch(
@@ -206,7 +204,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     async def ahas_key(self, key: str, version: int | None = None) -> bool:
         """As `has_key`, awaited."""
-        return await self._async_client.get(self._full_key(key, version), _MISSING) is not _MISSING
+        return await self._async_client.get(self._full_key(key, version), MISSING) is not MISSING
 
     async def aget_or_set(
         self,
@@ -221,8 +219,8 @@ class AsyncCacheMethods(BaseMemcachedCache):
             return await self._async_client.get_or_set_by(
                 self._full_key(key, version), default, get_or_set_options
             )
-        value = await self.aget(key, _MISSING, version)
-        if value is not _MISSING:
+        value = await self.aget(key, MISSING, version)
+        if value is not MISSING:
             return value
         default_value: Any = default() if callable(default) else default
         if callable(default) and hasattr(default_value, "__await__"):
@@ -234,8 +232,8 @@ class AsyncCacheMethods(BaseMemcachedCache):
     async def aincr_version(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr_version`, awaited."""
         version = self.version if version is None else version
-        value = await self.aget(key, _MISSING, version)
-        if value is _MISSING:
+        value = await self.aget(key, MISSING, version)
+        if value is MISSING:
             raise ValueError(f"Key '{key}' not found")
         await self.aset(key, value, version=version + delta)
         await self.adelete(key, version)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import BadSetting, Client, RequestRefused, UnreadableValue, ValueTooLarge
+from glasscache._native import is_session_key
 from glasscache._settings import miss_rule_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from glasscache import GlasscacheError
     from glasscache.contrib._django_settings import CacheSettings
@@ -27,12 +28,19 @@ def _warn_once(warning_id: str, sentence: str, *arguments: object) -> None:
 
 
 def django_miss_rule(on_error: Any) -> Callable[[GlasscacheError], bool]:
-    """Return which errors are counted misses: those of `on_error`, and entries that cannot be read."""
+    """Return which errors are counted misses.
+
+    They are those of `on_error`, entries that cannot be read and values above the limit.
+    """
     configured_rule = miss_rule_of(on_error)
 
     def is_miss(error: GlasscacheError) -> bool:
         if isinstance(error, UnreadableValue):
             _warn_once("unreadable", _UNREADABLE_WARNING, error)
+            return True
+        if isinstance(error, ValueTooLarge):
+            # A warning, not the end of a request; the old value is gone.
+            _log.warning("not cached: %s", error)
             return True
         return configured_rule is not None and configured_rule(error)
 
@@ -57,19 +65,6 @@ def checked_client_options(cache_settings: CacheSettings) -> dict[str, Any]:
     }
 
 
-def _run_storage_call(storage_call: Callable[[], bool]) -> bool:
-    """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
-    try:
-        return storage_call()
-    except ValueTooLarge as error:
-        return _warn_not_cached(error)
-
-
-def _warn_not_cached(error: ValueTooLarge) -> bool:
-    _log.warning("not cached: %s", error)
-    return False
-
-
 def _run_arithmetic(arithmetic_call: Callable[[], int | None]) -> int | None:
     try:
         return arithmetic_call()
@@ -80,6 +75,20 @@ def _run_arithmetic(arithmetic_call: Callable[[], int | None]) -> int | None:
 def to_django_error(error: RequestRefused) -> Exception:
     """Django expects a TypeError for adding to a value that is not a number."""
     return TypeError(str(error)) if "non-numeric" in str(error) else error
+
+
+MISSING: Final = object()
+
+
+def raise_if_absent(session: object) -> None:
+    """Raise Django's error if a session could not be added although there was none, for `session` is missing.
+
+    Django would try 10,000 other identifiers (`django.contrib.sessions.backends.cache`).
+    """
+    if session is MISSING:
+        raise RuntimeError(
+            "Unable to create a new session key. It is likely that the cache is unavailable."
+        )
 
 
 class DjangoClient:
@@ -95,11 +104,14 @@ class DjangoClient:
 
     def set(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value; whether it was stored."""
-        return _run_storage_call(lambda: self.client.set(key, value, timeout))
+        return self.client.set(key, value, timeout)
 
     def add(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value if there is none; whether it was stored."""
-        return _run_storage_call(lambda: self.client.add(key, value, timeout))
+        was_added = self.client.add(key, value, timeout)
+        if not was_added and is_session_key(key):
+            raise_if_absent(self.client.get(key, MISSING))
+        return was_added
 
     def touch(self, key: str, timeout: float) -> bool:
         """Give a key another timeout; whether it was there."""
@@ -136,13 +148,6 @@ class DjangoClient:
     def disconnect_all(self) -> None:
         """Close the client for good; the backend never does between requests."""
         self.client.close()
-
-
-async def await_storage_call(storage_call: Awaitable[bool]) -> bool:
-    try:
-        return await storage_call
-    except ValueTooLarge as error:
-        return _warn_not_cached(error)
 
 
 class ClientLibrary:

@@ -10,6 +10,7 @@ item that is added, and removed only by the one that added it, so it holds among
 from __future__ import annotations
 
 import hashlib
+import inspect
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,6 +24,7 @@ except ImportError as error:  # pragma: no cover
 from glasscache._key_lease import KeyLease
 from glasscache._steps import carry_out
 from glasscache.client import Client
+from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,10 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncGlassCacheBackend", "AsyncRegion", "GlassCacheBackend"]
 
-_CLIENT_OPTIONS: Final = frozenset({
-    "servers", "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
-    "connections_max", "user", "password", "tls", "costs", "gutter", "gutter_ttl",
-})  # fmt: skip
+_BACKEND_ARGUMENTS: Final = ("client", "ttl", "distributed_lock", "lock_timeout")
+_OWN_NAMES: Final = {"url": "servers", "memcached_expire_time": "ttl"}
+"""Arguments of dogpile's own memcached backends, and what they are here."""
 _KEY_CHARS_MAX: Final = 200
 """A lock has a longer name than its key, and a namespace may stand before both."""
 _POLL_FIRST_S: Final = 0.002
@@ -53,19 +54,21 @@ def _make_server_key(key: str) -> str:
 class GlassCacheBackend(BytesBackend):
     """The backend `glasscache`.
 
-    Arguments of the region's `arguments`: `servers` and every keyword of `Client`, or `client`; `ttl`,
-    seconds after which the store forgets values (dogpile's own expiration time belongs below it);
+    Arguments of the region's `arguments`: `servers` (dogpile's `url`) and every keyword of `Client`, or
+    `client`; `ttl` (dogpile's `memcached_expire_time`), seconds after which the store forgets values
+    (dogpile's own expiration time belongs below it);
     `distributed_lock` (True), whether the region's mutex holds among processes; `lock_timeout` (60),
     seconds after which a lock that was not released ends.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         """Make the backend; no connection is opened yet."""
+        arguments, client_options = _split_arguments(arguments, Client)
         self.ttl: float | None = arguments.get("ttl")
         self.distributed_lock: bool = arguments.get("distributed_lock", True)
         self.lock_timeout: float = arguments.get("lock_timeout", 60)
         client = arguments.get("client")
-        self.client: Client = Client(**_client_options(arguments)) if client is None else client
+        self.client: Client = Client(**client_options) if client is None else client
 
     def has_lock_timeout(self) -> bool:
         """Whether locks end by themselves."""
@@ -108,9 +111,31 @@ class GlassCacheBackend(BytesBackend):
         _raise_first(self.client.delete_many([_make_server_key(key) for key in keys]))
 
 
-def _client_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are a client's; dogpile passes all that a configuration has."""
-    return {name: value for name, value in arguments.items() if name in _CLIENT_OPTIONS}
+def _split_arguments(
+    arguments: Mapping[str, Any], client_class: type[Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the backend's arguments of a configuration, and the client's.
+
+    Raises:
+        BadSetting: one is of neither, or is given twice.
+
+    """
+    client_options = [name for name in inspect.signature(client_class).parameters if name != "cls"]
+    by_name: dict[str, Any] = {}
+    for given_name, value in arguments.items():
+        name = _OWN_NAMES.get(given_name, given_name)
+        if name not in _BACKEND_ARGUMENTS and name not in client_options:
+            accepted = ", ".join([*_BACKEND_ARGUMENTS, *_OWN_NAMES, *client_options])
+            raise BadSetting(f"arguments: {given_name!r} is not among {accepted}")
+        if name in by_name:
+            raise BadSetting(f"arguments: {name!r} is given twice; leave {given_name!r} out")
+        by_name[name] = value
+    backend_arguments = {name: by_name.pop(name) for name in _BACKEND_ARGUMENTS if name in by_name}
+    if backend_arguments.get("client") is not None and by_name:
+        raise BadSetting(
+            f"arguments: {', '.join(by_name)} are settings of a new client; leave them or 'client' out"
+        )
+    return backend_arguments, by_name
 
 
 def _raise_first(errors: Mapping[Any, Exception]) -> None:
@@ -168,12 +193,11 @@ class AsyncGlassCacheBackend(BytesBackend):
         """Make the backend; no connection is opened yet."""
         from glasscache.aio import AsyncClient  # noqa: PLC0415 - only asyncio programs pay for it
 
+        arguments, client_options = _split_arguments(arguments, AsyncClient)
         self.ttl: float | None = arguments.get("ttl")
         self.lock_timeout: float = arguments.get("lock_timeout", 60)
         client = arguments.get("client")
-        self.client: AsyncClient = (
-            AsyncClient(**_client_options(arguments)) if client is None else client
-        )
+        self.client: AsyncClient = AsyncClient(**client_options) if client is None else client
 
 
 class AsyncRegion:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from starlette.background import BackgroundTasks
+    from starlette.concurrency import run_in_threadpool
     from starlette.requests import HTTPConnection
     from starlette.responses import Response
 except ImportError as error:  # pragma: no cover
@@ -48,6 +49,8 @@ def cached_response(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator of an endpoint that keeps what it returns, as JSON has it.
 
+    A `def` endpoint runs in Starlette's thread pool, as without the decorator.
+
     Args:
         client: an `AsyncClient`.
         ttl: seconds for which a result is fresh; None for ever.
@@ -73,10 +76,15 @@ def cached_response(
             endpoint, (Response, BackgroundTasks), ("Response", "BackgroundTasks")
         )
         ignored = [*ignore, *requests, *others]
+        call_endpoint = (
+            endpoint
+            if inspect.iscoroutinefunction(endpoint)
+            else functools.partial(run_in_threadpool, endpoint)
+        )
 
         @functools.wraps(endpoint)
         async def json_endpoint(*args: Any, **kwargs: Any) -> Any:
-            value = endpoint(*args, **kwargs)
+            value = await call_endpoint(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await value
             if isinstance(value, Response):

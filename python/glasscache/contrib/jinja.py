@@ -7,7 +7,7 @@
 
 The arguments are a name, seconds (none for ever) and what the fragment varies on. `prefetch` reads all
 fragments of a page by one request before it is rendered; what a page reads it learns from its last
-rendering.
+rendering. An environment with `enable_async=True` refuses the tag when it reads the template.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ class FragmentExtension(Extension):
     def parse(self, parser: Any) -> nodes.Node:
         """Return the call block of a tag."""
         line_number = next(parser.stream).lineno
+        if self.environment.is_async:
+            parser.fail(
+                "the tag cache cannot wait for what it renders under enable_async=True: read the template "
+                "by an Environment without it",
+                line_number,
+            )
         arguments = [parser.parse_expression()]
         while parser.stream.skip_if("comma"):
             arguments.append(parser.parse_expression())

@@ -11,6 +11,7 @@ A memcached server cannot list keys, so what needs a list does nothing or is ref
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,6 +24,7 @@ except ImportError as error:  # pragma: no cover
     ) from error
 
 from glasscache.client import Client
+from glasscache.errors import ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,6 +34,7 @@ __all__ = ["GlassCacheBackend", "GlassCacheDict"]
 TTL_OFFSET_S: Final = 3600
 """Seconds for which an expired response is kept; the default of requests-cache's Redis backend."""
 _MISSING: Final = object()
+_log = logging.getLogger("glasscache.requests_cache")
 _NO_LIST: Final = "a memcached server cannot list keys"
 
 
@@ -82,12 +85,21 @@ class GlassCacheDict(BaseStorage[str, Any]):
         return cast("Any", self).deserialize(key, stored_value)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Store a value, a response for `ttl_offset` longer than it may be used without validation."""
+        """Store a value, a response for `ttl_offset` longer than it may be used without validation.
+
+        A long one is stored in pieces; one that no server takes is not stored, and logged.
+        """
         fresh_s: Any = getattr(value, "expires_delta", None)
         kept_s = 0.0 if fresh_s is None else fresh_s + self._ttl_offset
-        self._client.set(
-            self._full_key(key), self.serialize(value), ttl=kept_s if kept_s > 0 else self._ttl
-        )
+        full_key, serialized = self._full_key(key), self.serialize(value)
+        ttl = kept_s if kept_s > 0 else self._ttl
+        try:
+            # Only this package's own dialect has a form for values in pieces.
+            self._client.set(
+                full_key, serialized, ttl=ttl, split=self._client.codec.dialect == "own"
+            )
+        except ValueTooLarge as error:
+            _log.warning("not cached: %s", error)
 
     def __delitem__(self, key: str) -> None:
         """Remove key."""

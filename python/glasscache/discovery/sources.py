@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache.discovery import dns_client
 from glasscache.discovery.dns_client import DiscoveryError
+from glasscache.tls import asyncio_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +57,11 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     """
 
     def find_servers() -> list[str]:
-        records = dns_client.query_services(name, nameserver, timeout)
+        records = [
+            record
+            for record in dns_client.query_services(name, nameserver, timeout)
+            if record.target  # the root stands for "no such service here" (RFC 2782)
+        ]
         least_priority = min((record.priority for record in records), default=0)
         preferred_records = [record for record in records if record.priority == least_priority]
         is_weighted = len({record.weight for record in preferred_records}) > 1
@@ -67,17 +73,39 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     return find_servers
 
 
-def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) -> Source:
-    """Return a source of the nodes that a configuration endpoint names (`config get cluster`)."""
+def elasticache(
+    endpoint: str, key: str = "cluster", *, timeout: float = 2.0, tls: Any = None
+) -> Source:
+    """Return a source of the nodes that a configuration endpoint names (`config get cluster`).
+
+    Args:
+        endpoint: `host:port`.
+        key: of the configuration.
+        timeout: seconds to connect, and to wait for each part of the reply.
+        tls: as of `Client`, for the endpoint of a cluster with encryption in transit: True,
+            `TLS(...)` or an `ssl.SSLContext`. The nodes then have their names, which their
+            certificates are issued for, instead of their addresses.
+
+    """
     host, _, port = endpoint.rpartition(":")
+    host = host.strip("[]")
+    context_and_name = asyncio_tls(tls, [endpoint])
 
     def find_servers() -> list[str]:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout) as connection,
-            connection.makefile("rb") as replies,
-        ):
+        with contextlib.ExitStack() as open_resources:
+            connection = open_resources.enter_context(
+                socket.create_connection((host, int(port)), timeout)
+            )
+            if context_and_name is not None:
+                context, server_name = context_and_name
+                connection = open_resources.enter_context(
+                    context.wrap_socket(connection, server_hostname=server_name or host)
+                )
+            replies = open_resources.enter_context(connection.makefile("rb"))
             connection.sendall(f"config get {key}\r\n".encode())
-            return parse_cluster(replies.readline, replies.read)
+            return parse_cluster(
+                replies.readline, replies.read, prefers_names=context_and_name is not None
+            )
 
     return find_servers
 
@@ -89,8 +117,10 @@ _CLUSTER_BYTES_MAX: Final = 1 << 20
 """Bound of a cluster's description; a node takes about a hundred bytes."""
 
 
-def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> list[str]:
-    """Return the nodes of a `CONFIG cluster` reply."""
+def parse_cluster(
+    readline: Callable[[int], bytes], read: Callable[[int], bytes], *, prefers_names: bool = False
+) -> list[str]:
+    """Return the nodes of a `CONFIG cluster` reply; see `cluster_nodes`."""
     words = readline(1024).split()
     if (
         words[:2] != [b"CONFIG", b"cluster"]
@@ -103,13 +133,14 @@ def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]
         raise DiscoveryError(
             f"cluster configuration of {text_length} bytes, limit {_CLUSTER_BYTES_MAX}"
         )
-    return cluster_nodes(read(text_length).decode())
+    return cluster_nodes(read(text_length).decode(), prefers_names=prefers_names)
 
 
-def cluster_nodes(text: str) -> list[str]:
-    """Return the nodes of a cluster's description.
+def cluster_nodes(text: str, *, prefers_names: bool = False) -> list[str]:
+    """Return the nodes of a cluster's description, by their addresses where they have one.
 
-    It is a line with a version, then one with `name|address|port` of each node, blanks between.
+    It is a line with a version, then one with `name|address|port` of each node, blanks between. With
+    `prefers_names` the nodes are named by their names, for certificates.
     """
     version, _, node_line = text.partition("\n")
     if not version.strip().isdigit():
@@ -117,5 +148,5 @@ def cluster_nodes(text: str) -> list[str]:
     nodes: list[str] = []
     for node in node_line.partition("\n")[0].split():
         name, address, port = node.split("|")
-        nodes.append(_host_port(address or name, int(port)))
+        nodes.append(_host_port(name if prefers_names else address or name, int(port)))
     return sorted(nodes)

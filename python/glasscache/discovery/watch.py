@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Self
-
-from glasscache.discovery.dns_client import DiscoveryError
 
 Source = Callable[[], list[str]]
 
@@ -36,9 +34,11 @@ class Watch:
         servers = _read_source(self._source)
         if servers is None or servers == self._current_servers:
             return False
-        self._client.set_servers(servers)
-        self._current_servers = servers
-        return True
+        with _logged_failure(Exception):
+            self._client.set_servers(servers)
+            self._current_servers = servers
+            return True
+        return False
 
     def start(self) -> Self:
         """Check now, then every `interval` seconds in the background."""
@@ -55,7 +55,9 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop_requested.wait(_jitter(self._interval_s)):
-            self.check()
+            # Whatever a source raises, the next check may find servers.
+            with _logged_failure(BaseException):
+                self.check()
 
     def __enter__(self) -> Self:
         """Start."""
@@ -72,23 +74,31 @@ async def keep_up(client: Any, source: Source, *, interval: float = 60.0) -> Non
     loop = asyncio.get_running_loop()
     while True:
         # Name servers are queried by blocking calls of the C library, hence the executor.
-        servers = await loop.run_in_executor(None, _read_source, source)
+        servers = await loop.run_in_executor(None, _read_source, source, BaseException)
         if servers is not None and servers != current_servers:
-            client.set_servers(servers)
-            current_servers = servers
+            with _logged_failure(Exception):
+                client.set_servers(servers)
+                current_servers = servers
         await asyncio.sleep(_jitter(interval))
 
 
-def _read_source(source: Source) -> list[str] | None:
+def _read_source(source: Source, caught: type[BaseException] = Exception) -> list[str] | None:
+    """Return the servers of a source; None if it failed or found none."""
+    servers: list[str] | None = None
+    with _logged_failure(caught):
+        servers = list(source())
+        if not servers:
+            _log.warning("discovery found no servers, they stay as they are")
+    return servers or None
+
+
+@contextlib.contextmanager
+def _logged_failure(caught: type[BaseException]) -> Generator[None]:
+    """Log what is raised in the block, and end the block by it."""
     try:
-        servers = source()
-    except (OSError, DiscoveryError, ValueError, struct.error) as error:
-        _log.warning("discovery failed, the servers stay as they are: %s", error)
-        return None
-    if not servers:
-        _log.warning("discovery found no servers, they stay as they are")
-        return None
-    return servers
+        yield
+    except caught as error:
+        _log.warning("discovery failed, the servers stay as they are: %r", error)
 
 
 def _jitter(interval: float) -> float:

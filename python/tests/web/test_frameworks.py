@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,10 @@ from glasscache import AsyncClient, Client
 
 if TYPE_CHECKING:
     from glasscache import Server
+
+
+CALLS: list[str] = []
+"""The requests that an endpoint has seen."""
 
 
 class CountingClient:
@@ -90,6 +95,49 @@ DJANGO_PROGRAM = """
 """
 
 
+def test_a_tag_of_an_asyncio_environment_is_refused_when_the_template_is_read() -> None:
+    jinja2 = pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    from glasscache.contrib.jinja import FragmentExtension
+
+    environment = jinja2.Environment(extensions=[FragmentExtension], enable_async=True)
+    with pytest.raises(jinja2.TemplateSyntaxError, match="enable_async"):
+        environment.from_string("one\n{% cache 'row', 300 %}two{% endcache %}")
+    assert environment.from_string("{{ 1 }}").render() == "1"
+
+
+def test_a_plain_endpoint_runs_beside_the_event_loop(glasscache_server: Server) -> None:
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+    from fastapi import FastAPI
+    from glasscache.contrib.fastapi import cached_response
+
+    def slow(number: int) -> int:
+        time.sleep(0.5)
+        return number
+
+    async def health() -> str:
+        return "ok"
+
+    async def main() -> float:
+        async with AsyncClient(glasscache_server.address, timeout=20) as client:
+            app = FastAPI()
+            app.get("/slow/{number}")(cached_response(client, ttl=60)(slow))
+            app.get("/health")(health)
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
+                began_at = time.monotonic()
+                tasks = [asyncio.create_task(browser.get(f"/slow/{number}")) for number in range(6)]
+                await asyncio.sleep(0.05)
+                await browser.get("/health")
+                health_s = time.monotonic() - began_at
+                replies = await asyncio.gather(*tasks)
+                assert [reply.json() for reply in replies] == list(range(6))
+                return health_s
+
+    # One after the other in the loop they take three seconds.
+    assert asyncio.run(main()) < 1.5
+
+
 def test_a_page_of_django_fragments_is_read_by_one_request(glasscache_server: Server) -> None:
     pytest.importorskip("django", reason="django is not installed")
     command = [sys.executable, "-c", textwrap.dedent(DJANGO_PROGRAM), glasscache_server.address]
@@ -106,10 +154,11 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
 
     async def main() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            app, calls = FastAPI(), []
+            app = FastAPI()
+            CALLS.clear()
 
             async def lamp(number: int, request: Request) -> dict[str, Any]:
-                calls.append(request.url.path)
+                CALLS.append(request.url.path)
                 await asyncio.sleep(0.05)
                 return {"number": number}
 
@@ -129,10 +178,10 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
             async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
                 replies = await asyncio.gather(*(browser.get("/lamps/7") for _ in range(20)))
                 assert {reply.text for reply in replies} == {'{"number":7}'}
-                assert len(calls) == 1
+                assert len(CALLS) == 1
                 await client.invalidate_tag("lamps")
                 await browser.get("/lamps/7")
-                assert len(calls) == 2
+                assert len(CALLS) == 2
                 with pytest.raises(TypeError, match="CacheASGI"):
                     await browser.get("/whole")
 

@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
-from glasscache.compat._flagged import FlaggedCodec, FlagsAndBytes
+from glasscache.compat._flagged import FlaggedCodec, FlagsAndBytes, decompress_zlib
 from glasscache.compat.pylibmc._errors import Error, NotFound
 from glasscache.compat.pylibmc._settings import BEHAVIORS, address_of, placement_of
 
@@ -22,6 +22,8 @@ FLAG_INTEGER: Final = 2
 FLAG_LONG: Final = 4
 FLAG_ZLIB: Final = 8
 FLAG_TEXT: Final = 16
+
+_FLAG_TYPES: Final = FLAG_PICKLE | FLAG_INTEGER | FLAG_LONG | FLAG_TEXT
 
 
 class ClientBase:
@@ -103,8 +105,8 @@ class ClientBase:
         return pickle.dumps(value, self._behaviors["pickle_protocol"]), FLAG_PICKLE
 
     def deserialize(self, bytes_: bytes, flags: int) -> Any:
-        """Return the value of bytes under flags."""
-        match flags:
+        """Return the value of bytes under flags; other bits than those of pylibmc's types mean nothing."""
+        match flags & _FLAG_TYPES:
             case 0:
                 return bytes_
             case 16:
@@ -133,7 +135,7 @@ class ClientBase:
     def _from_flagged(self, flagged_value: FlagsAndBytes) -> Any:
         flags, body = flagged_value
         if flags & FLAG_ZLIB:
-            body, flags = zlib.decompress(body), flags & ~FLAG_ZLIB
+            body, flags = decompress_zlib(body), flags & ~FLAG_ZLIB
         return self.deserialize(body, flags)
 
     def disconnect_all(self) -> None:

@@ -9,6 +9,8 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from glasscache.compat._flagged import decompress_zlib
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -102,7 +104,7 @@ class CompressedSerde:
     def __init__(
         self,
         compress: Callable[[bytes], bytes] = zlib.compress,
-        decompress: Callable[[bytes], bytes] = zlib.decompress,
+        decompress: Callable[[bytes], bytes] = decompress_zlib,
         serde: Serde = pickle_serde,
         min_compress_len: int = 400,
     ) -> None:

@@ -28,6 +28,9 @@ _BULK_METHODS: Final = frozenset(
 
 _ALL_DOWN: Final = "All servers seem to be down right now"
 
+_POOL_OPTIONS: Final = frozenset({"max_pool_size", "pool_idle_timeout", "lock_generator"})
+"""Without pooling they mean nothing."""
+
 _PLACEHOLDER_SERVER: Final = ("127.0.0.1", 1)
 """Stands for a server while there is none; it is never asked."""
 
@@ -95,7 +98,10 @@ class HashClient(PooledClient):
 
     def _client_for(self, server: Any) -> Client:
         if not self.use_pooling:
-            return self.client_class(server, **self._client_options)
+            options = self._client_options.items()
+            return self.client_class(
+                server, **{name: value for name, value in options if name not in _POOL_OPTIONS}
+            )
         pooled_client = PooledClient(server, **self._client_options)
         pooled_client.client_class = self.client_class
         return pooled_client
@@ -164,8 +170,9 @@ class HashClient(PooledClient):
     def _client_and_full_key(self, key: Any) -> tuple[glasscache.Client, bytes]:
         if not self._live_clients():
             raise MemcacheError(_ALL_DOWN)
-        if not isinstance(key, tuple):
+        if not isinstance(key, tuple) and not self.key_prefix:
             return super()._client_and_full_key(key)
+        # pymemcache places a key without its prefix.
         routed_client = self._get_client(key)
         _, key = _split_routing_key(cast("Any", key))
         return (
@@ -249,9 +256,15 @@ class HashClient(PooledClient):
 
     set_multi = set_many
 
-    def get_multi(self, keys: Iterable[Key], gets: bool = False) -> dict[Key, Any]:
+    def get_many(self, keys: Iterable[Key], gets: bool = False) -> dict[Key, Any]:
         """Return the values of those keys that have one, with their CAS uniques if `gets`."""
-        return self.gets_many(keys) if gets else self.get_many(keys)
+        return self.gets_many(keys) if gets else super().get_many(keys)
+
+    get_multi = get_many
+
+    def gets_multi(self, keys: Iterable[Key]) -> dict[Key, Any]:
+        """Return values and CAS uniques, as `gets_many`."""
+        return self.gets_many(keys)
 
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything from all servers, after `delay` seconds."""
