@@ -14,7 +14,7 @@ import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
 from glasscache._native import ComputedValue
 from glasscache._refresh import GetOrSetOptions
-from glasscache._steps import Call, CallFunction, Sleep
+from glasscache._steps import Acquire, Call, CallFunction, Release, Sleep, carry_out
 from glasscache._types import Item
 
 if TYPE_CHECKING:
@@ -169,6 +169,10 @@ class SimulatedStore:
             value = value.value
         return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, compute_info)
 
+    def gets(self, key: str) -> tuple[Any, int] | None:
+        stored = self.find(key)
+        return None if stored is None else (stored.value, stored.unique)
+
     def add(self, key: str, value: Any, ttl: float) -> bool:
         return self.find(key) is None and self.put(key, value, ttl)
 
@@ -219,7 +223,10 @@ class SimulatedRequests:
         store = self.store
         try:
             step = steps.send(outcome)
-            while type(step) is Call:
+            while type(step) in {Call, Acquire, Release}:
+                if type(step) is not Call:
+                    step = steps.send(carry_out(step.steps))
+                    continue
                 reply = step.begin()
                 if (
                     step.name in {"cas", "add"}
