@@ -77,11 +77,31 @@ pub fn set(
     end_line(out, key, common);
 }
 
+/// Appends an `ms` that appends to a value or prepends to it, if the value still has this CAS unique.
+pub fn extend(
+    out: &mut Vec<u8>,
+    mode: StoreMode,
+    key: WireKey<'_>,
+    (value_bytes, unique): (usize, u64),
+    common: CommonFields,
+) {
+    start_line(out, b"ms ", key);
+    out.push(b' ');
+    write_decimal(out, value_bytes);
+    out.extend_from_slice(if mode == StoreMode::Prepend { b" MP" } else { b" MA" });
+    if unique != 0 {
+        write_flag(out, b'C', unique);
+    }
+    end_line(out, key, common);
+}
+
 /// The fields that a meta get requests, and what else it does.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GetFields {
     /// Value and client flags.
     pub value: bool,
+    /// Client flags, without the value.
+    pub flags: bool,
     /// CAS unique.
     pub cas: bool,
     /// Remaining TTL.
@@ -101,6 +121,8 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     out.extend_from_slice(b" k");
     if fields.value {
         out.extend_from_slice(b" f v");
+    } else if fields.flags {
+        out.extend_from_slice(b" f");
     }
     if fields.cas {
         out.extend_from_slice(b" c");
