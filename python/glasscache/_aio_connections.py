@@ -31,9 +31,9 @@ __all__ = ["ConnectingClient"]
 class _LoopState:
     """What a client has on one event loop: its connections and tasks, which end with the loop.
 
-    The loop is not referred to, except by tasks that run on it. `asyncio.run` and its like finish the asynchronous
-    generators of their loop before they close it: the one in `_end` closes the connections then, and
-    also where the client is dropped without having been closed.
+    The loop is not referred to, except by tasks that run on it. `asyncio.run` and its like finish the
+    asynchronous generators of their loop before they close it: the one in `_end` closes the connections then,
+    and also where the client is dropped without having been closed.
     """
 
     def __init__(self, client: ConnectingClient, timeout: float) -> None:
@@ -65,9 +65,10 @@ class _LoopState:
 
     async def end(self) -> None:
         """Close all; calls that still wait for a connection raise ClientClosed."""
-        for task in [*self.probe_tasks.values(), *self.connect_tasks.values()]:
+        cancelled_tasks = [*self.probe_tasks.values(), *self.connect_tasks.values()]
+        for task in cancelled_tasks:
             task.cancel()
-        await asyncio.gather(*self.close_tasks, return_exceptions=True)
+        await asyncio.gather(*cancelled_tasks, *self.close_tasks, return_exceptions=True)
         await self._end.aclose()
 
 

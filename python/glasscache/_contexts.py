@@ -51,7 +51,7 @@ def deadline_block(client: Any, seconds: float) -> Generator[None]:
 
 
 def seconds_left(state: Any) -> float | None:
-    """Return what is left of the context's blocks of the client with this state, 0 or more; None: it has none."""
+    """Return what is left of this context's blocks of a client, 0 or more; None: it has none."""
     ends = [
         block.ends_at for block in _deadline_blocks.get() if block.state is state and block.is_open
     ]

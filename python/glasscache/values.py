@@ -354,7 +354,11 @@ def _load_array(
         dtype = numpy.dtype(
             f"{typecode}{itemsize // bytes_per_character}" if bytes_per_character else typecode
         )
-        if dtype.kind not in _ARRAY_KINDS or dtype.itemsize != itemsize:
+        if (
+            dtype.kind not in _ARRAY_KINDS
+            or (dtype.char, dtype.itemsize) != (typecode, itemsize)
+            or (typecode == "U" and (numpy.frombuffer(body, "<u4") > sys.maxunicode).any())
+        ):
             raise _array_error(typecode, itemsize)
         original_dtype = dtype.newbyteorder("S") if is_swapped else dtype
         if not body:

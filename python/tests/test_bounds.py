@@ -110,7 +110,8 @@ def test_arrays_are_read_as_they_were_written() -> None:
     numpy = pytest.importorskip("numpy")
     codec = Codec()
     for array in (
-        numpy.zeros((0, 1 << 40)), numpy.array(["a", "bc"]), numpy.array([b"", b"x"]), numpy.arange(9).reshape(3, 3),
+        numpy.zeros((0, 1 << 40)), numpy.array(["a", "bc"]), numpy.array([b"", b"x"]),
+        numpy.arange(9).reshape(3, 3),
         numpy.array([], dtype="S5"), numpy.array(1.5), numpy.array([True]), numpy.array(["", ""]),
     ):  # fmt: skip
         read = codec.decode(*codec.encode(array))
@@ -211,7 +212,8 @@ def test_manifests_that_share_pieces_are_not_multiplied(
 def samples(codec: Codec) -> list[tuple[int, bytes]]:
     """Values of each kind as the codec writes them."""
     values: list[Any] = [
-        b"bytes", "text", "text " * 400, 0, -5, 10**30, 1.5, True, False, None, [1, 2, 3], list(range(2000)), [],
+        b"bytes", "text", "text " * 400, 0, -5, 10**30, 1.5, True, False, None, [1, 2, 3],
+        list(range(2000)), [],
         {"a": [1, {"b": None}]}, ["x"] * 900, (1, 2), {1, 2}, {1: 2}, b"\0" * 3000,
     ]  # fmt: skip
     encoded = []

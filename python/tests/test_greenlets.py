@@ -58,7 +58,7 @@ EVENTLET = """
 PROGRAM = """
     from glasscache import Client, DeadlineExceeded
     address = sys.argv[1]
-    client = Client(address, timeout=5)
+    client = Client(address, timeout=5, namespace=sys.argv[2])
     assert client.set("k", 1) and client.set("big", b"x" * 300_000)
     spawn_all([lambda: client.get("k")] * 10)  # connects
 
@@ -103,7 +103,7 @@ PROGRAM = """
     assert min(late) < 0.03 * SLACK, late
 
     # more callers than connections wait their turn without stopping the others
-    narrow = Client(address, timeout=5, connections_max=2)
+    narrow = Client(address, timeout=5, connections_max=2, namespace=sys.argv[2])
     seconds, outcomes = seconds_of([lambda: narrow.get("k")] * 8)
     assert outcomes == [1] * 8 and seconds < 2, (seconds, outcomes)
     try:
@@ -125,7 +125,7 @@ PROGRAM = """
 
 @pytest.mark.parametrize(("library", "prelude"), [("gevent", GEVENT), ("eventlet", EVENTLET)])
 def test_calls_in_greenlets_wait_together_and_can_be_ended(
-    library: str, prelude: str, server: Server
+    library: str, prelude: str, server: Server, namespace: str
 ) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"no {library}")
@@ -137,7 +137,7 @@ def test_calls_in_greenlets_wait_together_and_can_be_ended(
             address = f"127.0.0.1:{proxy.stdout.readline().strip()}"
             program = "SLACK = 2\n" + textwrap.dedent(prelude) + textwrap.dedent(PROGRAM)
             ended = subprocess.run(
-                [sys.executable, "-c", program, address],
+                [sys.executable, "-c", program, address, namespace],
                 capture_output=True, text=True, timeout=120, check=False,
             )  # fmt: skip
         finally:

@@ -338,7 +338,7 @@ impl Codec {
         let value_bytes_max = self.options.decompressed_bytes_max;
         let bytes_max = budget.bytes_max(bytes.len(), value_bytes_max);
         let (decoded, costs) = match self.decode_within(flags, bytes, bytes_max) {
-            Err(ValueError::TooLarge { .. }) if bytes_max < value_bytes_max => {
+            Err(error) if bytes_max < value_bytes_max && is_expanding(flags, &error) => {
                 let limit = value_bytes_max;
                 return Err(ValueError::CallTooLarge { flags, wire_bytes: bytes.len(), limit });
             }
@@ -416,6 +416,11 @@ impl Codec {
     fn unwritable_error(&self, refusal: &ValueRefusal) -> ValueError {
         ValueError::Unwritable { dialect: self.options.dialect, what: refusal.0.to_string() }
     }
+}
+
+/// Whether an error may mean that a value takes too much memory: it is compressed, or of a form that says so by a refusal.
+fn is_expanding(flags: u32, error: &ValueError) -> bool {
+    matches!(error, ValueError::TooLarge { .. }) || Dialect::is_expanding(flags)
 }
 
 /// The bytes of a value in memory, as far as they are bounded.

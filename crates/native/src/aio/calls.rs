@@ -13,7 +13,6 @@ use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::pending_call::{CallKind, FutureResult, ValueWrite};
 use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
-use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 use crate::value as conversion;
 

@@ -5,7 +5,6 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_client::Error;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::connection::{
     Connection as Engine, ConnectionEvent, Failure, Ticket,
@@ -17,6 +16,7 @@ use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
+use glasscache_client::{Error, StoreMode, WireKey};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -62,6 +62,19 @@ pub(super) struct PendingBulkRequest {
     pub(super) ticket: Ticket,
     pub(super) bulk_call: Py<BulkCall>,
     pub(super) request_index: usize,
+}
+
+/// The key that a call changes by its first request. An `add` that was not made leaves what is there, which may be
+/// another's lock.
+fn changed_key<'r>(request: &Request<'r>) -> Option<WireKey<'r>> {
+    match *request {
+        Request::Store { mode, item, .. } if mode != StoreMode::Add => Some(item.key),
+        Request::Extend { item, .. } => Some(item.key),
+        Request::Delete { key, .. } | Request::Arithmetic { key, .. } | Request::Flags { key } => {
+            Some(key)
+        }
+        _ => None,
+    }
 }
 
 /// One connection of an event loop, as its transport calls it.
@@ -120,6 +133,9 @@ impl Connection {
             return Err(error::from_client_error(py, &Error::Closed));
         };
         let (cost_class, ticket) = (request.class(), this.submit_to_engine(slf, request, &timing)?);
+        let are_misses_configured = this.client.get().misses.are_configured();
+        let changed_key = changed_key(request).filter(|_| are_misses_configured);
+        let changed_key = changed_key.map(|key| Box::new(OwnedKey::from(key)));
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
@@ -134,14 +150,7 @@ impl Connection {
                     future: future.clone().unbind(),
                     timing,
                     cost_class,
-                    counter_key: match request {
-                        Request::Arithmetic { key, .. }
-                            if this.client.get().misses.are_configured() =>
-                        {
-                            Some(Box::new(OwnedKey::from(*key)))
-                        }
-                        _ => None,
-                    },
+                    changed_key,
                 };
                 this.pending_requests.push_back(PendingRequest::Call(pending_call));
             }
@@ -343,7 +352,7 @@ impl Connection {
         let (client, miss_value) = (self.client.get(), pending_call.kind.miss_value(py));
         match client.misses.miss_or_raise(py, error, miss_value, 1) {
             Ok(miss_value) => {
-                if let Some(key) = &pending_call.counter_key {
+                if let Some(key) = &pending_call.changed_key {
                     client.core.mark_uncertain(key.wire_key());
                 }
                 set_result(py, &pending_call.future, miss_value)

@@ -90,8 +90,8 @@ pub(super) struct PendingCall {
     pub(super) timing: CallTiming,
     /// What the costs of the request are counted under.
     pub(super) cost_class: CallClass,
-    /// The counter that it changes, where an error may be a miss: then it is removed later.
-    pub(super) counter_key: Option<Box<OwnedKey>>,
+    /// The key that it changes, where an error may be a miss: then the key is removed later.
+    pub(super) changed_key: Option<Box<OwnedKey>>,
 }
 
 /// When a call began, when it must end, and what was spent on it before it was written.

@@ -101,8 +101,13 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         error::refuse_keywords("gat", keywords)?;
         let exptime = exptime(Some(ttl.extract()?))?;
-        let make_request = |key| Request::GetAndTouch { key, exptime };
-        let value = Self::read_and_touch(slf, key, deadline, make_request, Some(ttl))?;
+        let value = Self::read_and_touch(
+            slf,
+            key,
+            deadline,
+            |key| Request::GetAndTouch { key, exptime },
+            Some(ttl),
+        )?;
         Ok(value.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 

@@ -57,6 +57,10 @@ const NUMPY: u32 = 0x80;
 const COMPRESSION_NUMBERS: [(u32, Method); 4] =
     [(1, Method::Zlib), (2, Method::Zstd), (3, Method::Lz4), (4, Method::QuickLz)];
 
+pub(super) fn is_expanding(flags: u32) -> bool {
+    is_glasscache(flags) && matches!(flags & 0xff, INTS | PACKED_ARRAY | TYPED)
+}
+
 pub(super) fn is_bool(flags: u32) -> bool {
     flags == DIALECT_MARK | BOOL
 }

@@ -112,6 +112,11 @@ impl Dialect {
         glasscache::is_cheap_to_decode(flags)
     }
 
+    /// Whether values of these flags take more memory than their plain bytes, in the own dialect.
+    pub(super) fn is_expanding(flags: u32) -> bool {
+        glasscache::is_expanding(flags)
+    }
+
     /// Whether flags are those of a boolean of the own dialect.
     pub(super) fn is_bool(flags: u32) -> bool {
         glasscache::is_bool(flags)
