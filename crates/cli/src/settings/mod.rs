@@ -118,8 +118,9 @@ pub(crate) struct Settings {
     pub lru_maintainer: bool,
     /// File with the nodes for `config get cluster`.
     pub cluster_file: Option<PathBuf>,
-    /// Seconds without progress after which a worker that has work ends the process; 0 never.
-    pub watchdog_s: u32,
+    /// Seconds without progress after which a worker that has work ends the process; 0 never. See
+    /// [`Settings::watchdog_s`].
+    pub watchdog_s: Option<u32>,
     /// The exit code of a process that ends because a worker panicked or is stuck.
     pub failure_exit: u8,
     /// Leave the terminal.
@@ -185,7 +186,7 @@ impl Default for Settings {
             lru_crawler: true,
             lru_maintainer: true,
             cluster_file: None,
-            watchdog_s: 5,
+            watchdog_s: None,
             failure_exit: 70,
             daemon: false,
             pid_file: None,
@@ -196,6 +197,11 @@ impl Default for Settings {
         }
     }
 }
+
+/// [`Settings::watchdog_s`] without a memory file.
+const WATCHDOG_IN_MEMORY_S: u32 = 5;
+/// And with one, whose pages the kernel writes back.
+const WATCHDOG_IN_FILE_S: u32 = 60;
 
 impl Settings {
     /// Checks the relations between settings.
@@ -300,6 +306,14 @@ impl Settings {
     /// Whether clients have to log in.
     pub(crate) fn requires_login(&self) -> bool {
         self.auth_file.is_some() || self.sasl
+    }
+
+    /// Seconds without progress after which a worker that has work ends the process. A worker that writes to a file
+    /// waits in the kernel while the disk is slow, which is no reason to lose the cache.
+    pub(crate) fn watchdog_s(&self) -> u32 {
+        let default_s =
+            if self.memory_file.is_some() { WATCHDOG_IN_FILE_S } else { WATCHDOG_IN_MEMORY_S };
+        self.watchdog_s.unwrap_or(default_s)
     }
 
     /// The largest chunk of the slab classes, given or memcached's default for this item size.

@@ -12,7 +12,7 @@ use std::time::Duration;
 const LINES_MAX: usize = 1024;
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 2048;
-/// How long the shutdown waits for the last lines to be written.
+/// How long the shutdown, or a start, waits for lines to be written.
 const LAST_LINES_WAIT: Duration = Duration::from_millis(200);
 
 /// Events that are logged at most once a second.
@@ -46,6 +46,9 @@ pub(crate) struct Log {
 #[derive(Debug)]
 enum LogMessage {
     Line(String),
+    /// Is replied to when the lines before it are written.
+    Flush(SyncSender<()>),
+    /// As `Flush`, and ends the thread.
     End(SyncSender<()>),
 }
 
@@ -112,11 +115,20 @@ impl Log {
         self.queue_line(line);
     }
 
+    /// Waits briefly for the lines so far to be written.
+    pub(crate) fn flush(&self) {
+        self.send_and_wait(LogMessage::Flush);
+    }
+
     /// Ends the writing thread after the lines so far, and waits briefly for them to be written.
     pub(crate) fn finish_writing(&self) {
+        self.send_and_wait(LogMessage::End);
+    }
+
+    fn send_and_wait(&self, new_message: impl FnOnce(SyncSender<()>) -> LogMessage) {
         let (written_sender, written_receiver) = sync_channel(1);
         if let Some(line_sender) = &self.line_sender
-            && line_sender.try_send(LogMessage::End(written_sender)).is_ok()
+            && line_sender.try_send(new_message(written_sender)).is_ok()
         {
             let _ = written_receiver.recv_timeout(LAST_LINES_WAIT);
         }
@@ -129,6 +141,9 @@ impl LogReceiver {
         for message in self.0 {
             match message {
                 LogMessage::Line(line) => write_all(line.as_bytes()),
+                LogMessage::Flush(written_sender) => {
+                    let _ = written_sender.send(());
+                }
                 LogMessage::End(written_sender) => {
                     let _ = written_sender.send(());
                     return;
@@ -166,7 +181,7 @@ mod tests {
         messages
             .filter_map(|message| match message {
                 LogMessage::Line(line) => Some(line),
-                LogMessage::End(_) => None,
+                LogMessage::Flush(_) | LogMessage::End(_) => None,
             })
             .collect()
     }
