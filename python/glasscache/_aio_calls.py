@@ -6,19 +6,24 @@ One deadline spans connecting, the call and its repetition on a new connection w
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glasscache import _native
 from glasscache._aio_connections import ConnectingClient
-from glasscache._contexts import deadline_block, seconds_left
-from glasscache.errors import ClientClosed, GlasscacheError, StaleConnection
+from glasscache.errors import (
+    BadSetting,
+    ClientClosed,
+    GlasscacheError,
+    StaleConnection,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Generator
 
-    from glasscache._types import Key, Ttl
+    from glasscache._types import Key
 
 __all__ = ["Calls"]
 
@@ -28,8 +33,9 @@ F = TypeVar("F", bound=tuple[Any, ...])
 
 _Start: TypeAlias = "Callable[..., asyncio.Future[R] | None]"
 
-_CHANGES: Final = {"_start_store", "_start_delete", "_start_arithmetic"}
-"""The calls that change what is under a key: where their error is a miss, the key is removed later."""
+_deadline_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
+    "glasscache_deadlines", default=()
+)
 
 
 class Calls(ConnectingClient):
@@ -38,12 +44,19 @@ class Calls(ConnectingClient):
     _deadline_block_count: int
     _state: _native.ClientState
 
-    def deadline(self, seconds: float) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this task inside the block this many seconds together."""
-        return deadline_block(self, seconds)
-
-    def _count_deadline_blocks(self, change: int) -> None:
-        self._deadline_block_count += change
+        if not seconds > 0:
+            raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
+        ends_at = time.monotonic() + seconds
+        token = _deadline_blocks.set((*_deadline_blocks.get(), (id(self), ends_at)))
+        self._deadline_block_count += 1
+        try:
+            yield
+        finally:
+            self._deadline_block_count -= 1
+            _deadline_blocks.reset(token)
 
     async def _call(
         self, start: _Start[R], deadline: float | None, miss: M, key: Key, *arguments: Any
@@ -70,28 +83,21 @@ class Calls(ConnectingClient):
     ) -> R | M:
         """Connect and start a call, again if it failed as `stale_future`; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        stale_error = None if stale_future is None else stale_future.exception()
-        delayed_call = _native.DelayedCall(seconds, stale_error)
-        state = self._loop_state()
+        delayed_call = _native.DelayedCall(seconds, is_retry=stale_future is not None)
         try:
             while True:
-                with state.waiting():
-                    await self._ensure_connected(
-                        self._begin_attempt(delayed_call, key),
-                        time.monotonic() + delayed_call.seconds_left,
-                    )
-                    future = start(key, *arguments, delayed_call)
+                await self._ensure_connected(
+                    self._begin_attempt(delayed_call, key),
+                    time.monotonic() + delayed_call.seconds_left,
+                )
+                future = start(key, *arguments, delayed_call)
                 if future is not None:
                     try:
                         return await future
-                    except StaleConnection as error:
-                        delayed_call.mark_stale(error)
+                    except StaleConnection:
+                        delayed_call.mark_stale()
         except GlasscacheError as error:
-            miss = self._state.miss_or_raise(error, miss)
-            # An `add` that was not made leaves what is there, which may be another's lock.
-            if start.__name__ in _CHANGES and arguments[0] != "add":
-                self._state.mark_uncertain(key)
-            return miss
+            return self._state.miss_or_raise(error, miss)
 
     async def _read_item(
         self, start: _Start[F | None], key: Key, deadline: float | None
@@ -129,18 +135,15 @@ class Calls(ConnectingClient):
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
             connect_calls = [self._connect_for(bulk, slot) for slot in bulk.slots()]
-            with self._loop_state().waiting():
-                try:
-                    # One is awaited here, so that calls that wait for one connection are sent in their order.
-                    await (
-                        connect_calls[0]
-                        if len(connect_calls) == 1
-                        else asyncio.gather(*connect_calls)
-                    )
-                except BaseException:
-                    bulk.abandon()  # what other servers were sent is not waited for
-                    raise
-                self._send(bulk)
+            try:
+                # One is awaited here, so that calls that wait for one connection are sent in their order.
+                await (
+                    connect_calls[0] if len(connect_calls) == 1 else asyncio.gather(*connect_calls)
+                )
+            except BaseException:
+                bulk.abandon()  # what other servers were sent is not waited for
+                raise
+            self._send(bulk)
         return outcome
 
     async def _call_all_servers(
@@ -150,27 +153,12 @@ class Calls(ConnectingClient):
         deadline = self._effective_deadline(deadline)
         return await self._run_bulk(self._start_of_all(command, argument, delay, deadline))
 
-    async def _get_unjoined(self, key: Key) -> Any:
-        """Return what is under key, without its pieces if it is a manifest, or None."""
-        return await self._call(self._start_get, None, None, key, None)
-
-    async def _join_pieces(
-        self,
-        key: Key,
-        found: Any,
-        ends_at: float | None,
-        miss: Any,
-        new_ttl: Ttl | None = None,
-    ) -> Any:
-        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost.
-
-        `new_ttl` is the TTL that the read has given to the key, if it has.
-        """
+    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
+        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            remaining_s = ends_at and ends_at - time.monotonic()
-            joined = await read_async(self, key, found, remaining_s, new_ttl)
+            joined = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
         return miss if joined is None else joined[0]
@@ -230,7 +218,12 @@ class Calls(ConnectingClient):
         """Return the shorter of a call's deadline and what is left of the task's blocks."""
         if not self._deadline_block_count:
             return deadline
-        block_seconds = seconds_left(self._state)
-        if block_seconds is None:
+        now = time.monotonic()
+        seconds_left = [
+            max(ends_at - now, 1e-6)
+            for client_id, ends_at in _deadline_blocks.get()
+            if client_id == id(self)
+        ]
+        if not seconds_left:
             return deadline
-        return min(max(block_seconds, 1e-6), self._timeout if deadline is None else deadline)
+        return min([*seconds_left, self._timeout if deadline is None else deadline])

@@ -41,14 +41,11 @@ class SyncCaching(SyncLeases):
 
         return Tagged(self, *tags)
 
-    def invalidate_tag(self, tag: str) -> bool:
-        """Throw away every value of a tag; whether that was done.
-
-        False only with `on_error="miss"`: then the next call that reaches the server does it.
-        """
+    def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
         from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
 
-        return invalidate_tag(self, tag)
+        invalidate_tag(self, tag)
 
 
 class AsyncCaching(AsyncLeases):
@@ -68,8 +65,8 @@ class AsyncCaching(AsyncLeases):
 
         return AsyncTagged(self, *tags)
 
-    async def invalidate_tag(self, tag: str) -> bool:
-        """Throw away every value of a tag; whether that was done, as of the blocking client."""
+    async def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
         from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
 
-        return await invalidate_tag_async(self, tag)
+        await invalidate_tag_async(self, tag)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
-from glasscache._contexts import deadline_block
-from glasscache._greenlets import greenlet_waits
 from glasscache._local_methods import LocalMethods
 from glasscache._near import ShareSettings, strategy_of
 from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
@@ -16,7 +15,7 @@ from glasscache.tls import normalise_tls
 
 if TYPE_CHECKING:
     import os
-    from contextlib import AbstractContextManager
+    from collections.abc import Generator
     from types import TracebackType
     from typing import Self
 
@@ -124,9 +123,8 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         }  # fmt: skip
         has_gutter, tls = gutter is not None, normalise_tls(tls)
         state = native_state(
-            normalise_servers(servers), tls, native_strategy, has_gutter,
-            greenlet_waits=greenlet_waits(), **settings,
-        )  # fmt: skip
+            normalise_servers(servers), tls, native_strategy, has_gutter, **settings
+        )
         client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
         client = super().__new__(client_class, state)
         client._state = state
@@ -139,13 +137,18 @@ class Client(SyncCaching, LocalMethods, _native.Client):
             cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
-    def deadline(self, seconds: float) -> AbstractContextManager[None]:
-        """Give all calls of this thread, task or greenlet inside the block this many seconds together.
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Generator[None]:
+        """Give all calls of this thread inside the block this many seconds together.
 
         >>> with client.deadline(0.05):
         ...     _ = client.get("a"), client.get("b")
         """
-        return deadline_block(self, seconds)
+        self._open_deadline(seconds)
+        try:
+            yield
+        finally:
+            self._close_deadline()
 
     def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss.

@@ -40,7 +40,6 @@ mod thread_id;
 pub mod tls;
 mod transport;
 pub mod value;
-pub mod waiter;
 mod watch;
 mod write_buffer;
 pub mod write_outcome;

@@ -4,7 +4,6 @@
 use std::cell::Cell;
 
 use glasscache_record as record;
-use pyo3::prelude::*;
 
 thread_local! {
     /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
@@ -13,10 +12,7 @@ thread_local! {
 }
 
 /// A read whose sizes are recorded.
-///
-/// A Python object where the error of a stale connection carries it to the next attempt.
-#[pyclass(frozen, from_py_object, module = "glasscache._native")]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct RecordedRead {
     request: record::Request,
     recorded_reads: record::RecordedReads,

@@ -7,7 +7,6 @@
 mod bulk_requests;
 pub mod connection;
 mod counter;
-mod extending;
 pub mod health;
 pub mod interpret;
 pub mod operation;
@@ -22,7 +21,6 @@ pub mod uncertain;
 pub use crate::error::Failures;
 pub use bulk_requests::{BulkRequests, BulkResult, RetryState};
 pub use counter::{Counter, InitialNumber};
-pub use extending::Extending;
 pub use refused_value::RefusedValueSteps;
 pub use step::{Step, StepOutcome};
 pub(crate) use store_many::IndexAndSlot;

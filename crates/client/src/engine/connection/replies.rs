@@ -151,8 +151,7 @@ impl Connection {
         }
         if let Some(mut uncertain_on_loss) = in_flight_request.uncertain_on_loss.take() {
             uncertain_on_loss.keys.clear();
-            let removals = std::mem::take(&mut uncertain_on_loss.removals);
-            self.server.uncertain.end_removal(removals, true);
+            uncertain_on_loss.removals = Vec::new();
             self.recycled_uncertain_on_loss = Some(uncertain_on_loss);
         }
         if matches!(in_flight_request.receiver, ReplyReceiver::Acknowledgement(_)) {
@@ -335,7 +334,8 @@ impl Connection {
         if in_flight_request.begin_offset < self.sent_bytes() {
             self.server.uncertain.add(uncertain_on_loss.keys.iter());
         }
-        self.server.uncertain.end_removal(uncertain_on_loss.removals.clone(), false);
+        let removals = uncertain_on_loss.removals.iter();
+        self.server.uncertain.add(removals.cloned());
     }
 
     fn save_unsent_buffered_writes(&mut self, in_flight_request: &mut InFlightRequest) {
