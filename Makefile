@@ -204,9 +204,9 @@ dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
 .PHONY: http-tests
-http-tests: ## Run http-tests/cache-tests through both middlewares (npm; SUITE=checkout of the suite for its newest cases, ARGS=--failed).
-	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) $(ARGS)
-	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) --wsgi $(ARGS)
+http-tests: ## Run http-tests/cache-tests through both middlewares, with a rule that shares what has cookies (npm; SUITE=checkout of the suite for its newest cases, ARGS=--failed).
+	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --share-cookies --least $(if $(SUITE),142/74,140/74) $(ARGS)
+	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --share-cookies --least $(if $(SUITE),142/74,140/74) --wsgi $(ARGS)
 
 .PHONY: dogpile-tests
 dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on our backend.
@@ -240,7 +240,11 @@ http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once 
 
 .PHONY: web-users
 web-users: ## Send 100,000 random requests of 50 users with cookies and credentials through the HTTP cache, each reply held to a model (REQUESTS=n).
-	@GLASSCACHE_TEST_REQUESTS=$(or $(REQUESTS),100000) scripts/python-tests -v -s python/tests/web/test_users.py
+	@GLASSCACHE_TEST_REQUESTS=$(or $(REQUESTS),100000) scripts/python-tests -v -s python/tests/web/test_users.py python/tests/web/test_personal_pages.py
+
+.PHONY: web-spellings
+web-spellings: ## Send 1,000,000 random requests in every spelling through the keys of the HTTP cache, over ASGI and WSGI (REQUESTS=n).
+	@GLASSCACHE_TEST_REQUESTS=$(or $(REQUESTS),1000000) scripts/python-tests -v python/tests/web/test_canonical.py
 
 .PHONY: leases
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).

@@ -6,24 +6,19 @@ One deadline spans connecting, the call and its repetition on a new connection w
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from glasscache import _native
 from glasscache._aio_connections import ConnectingClient
-from glasscache.errors import (
-    BadSetting,
-    ClientClosed,
-    GlasscacheError,
-    StaleConnection,
-)
+from glasscache._contexts import deadline_block, seconds_left
+from glasscache.errors import ClientClosed, GlasscacheError, StaleConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from glasscache._types import Key
+    from glasscache._types import Key, Ttl
 
 __all__ = ["Calls"]
 
@@ -33,9 +28,8 @@ F = TypeVar("F", bound=tuple[Any, ...])
 
 _Start: TypeAlias = "Callable[..., asyncio.Future[R] | None]"
 
-_deadline_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
-    "glasscache_deadlines", default=()
-)
+_CHANGES: Final = {"_start_store", "_start_delete", "_start_arithmetic"}
+"""The calls that change what is under a key: where their error is a miss, the key is removed later."""
 
 
 class Calls(ConnectingClient):
@@ -44,19 +38,12 @@ class Calls(ConnectingClient):
     _deadline_block_count: int
     _state: _native.ClientState
 
-    @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Generator[None]:
+    def deadline(self, seconds: float) -> AbstractContextManager[None]:
         """Give all calls of this task inside the block this many seconds together."""
-        if not seconds > 0:
-            raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
-        ends_at = time.monotonic() + seconds
-        token = _deadline_blocks.set((*_deadline_blocks.get(), (id(self), ends_at)))
-        self._deadline_block_count += 1
-        try:
-            yield
-        finally:
-            self._deadline_block_count -= 1
-            _deadline_blocks.reset(token)
+        return deadline_block(self, seconds)
+
+    def _count_deadline_blocks(self, change: int) -> None:
+        self._deadline_block_count += change
 
     async def _call(
         self, start: _Start[R], deadline: float | None, miss: M, key: Key, *arguments: Any
@@ -83,21 +70,28 @@ class Calls(ConnectingClient):
     ) -> R | M:
         """Connect and start a call, again if it failed as `stale_future`; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        delayed_call = _native.DelayedCall(seconds, is_retry=stale_future is not None)
+        stale_error = None if stale_future is None else stale_future.exception()
+        delayed_call = _native.DelayedCall(seconds, stale_error)
+        state = self._loop_state()
         try:
             while True:
-                await self._ensure_connected(
-                    self._begin_attempt(delayed_call, key),
-                    time.monotonic() + delayed_call.seconds_left,
-                )
-                future = start(key, *arguments, delayed_call)
+                with state.waiting():
+                    await self._ensure_connected(
+                        self._begin_attempt(delayed_call, key),
+                        time.monotonic() + delayed_call.seconds_left,
+                    )
+                    future = start(key, *arguments, delayed_call)
                 if future is not None:
                     try:
                         return await future
-                    except StaleConnection:
-                        delayed_call.mark_stale()
+                    except StaleConnection as error:
+                        delayed_call.mark_stale(error)
         except GlasscacheError as error:
-            return self._state.miss_or_raise(error, miss)
+            miss = self._state.miss_or_raise(error, miss)
+            # An `add` that was not made leaves what is there, which may be another's lock.
+            if start.__name__ in _CHANGES and arguments[0] != "add":
+                self._state.mark_uncertain(key)
+            return miss
 
     async def _read_item(
         self, start: _Start[F | None], key: Key, deadline: float | None
@@ -135,15 +129,18 @@ class Calls(ConnectingClient):
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
             connect_calls = [self._connect_for(bulk, slot) for slot in bulk.slots()]
-            try:
-                # One is awaited here, so that calls that wait for one connection are sent in their order.
-                await (
-                    connect_calls[0] if len(connect_calls) == 1 else asyncio.gather(*connect_calls)
-                )
-            except BaseException:
-                bulk.abandon()  # what other servers were sent is not waited for
-                raise
-            self._send(bulk)
+            with self._loop_state().waiting():
+                try:
+                    # One is awaited here, so that calls that wait for one connection are sent in their order.
+                    await (
+                        connect_calls[0]
+                        if len(connect_calls) == 1
+                        else asyncio.gather(*connect_calls)
+                    )
+                except BaseException:
+                    bulk.abandon()  # what other servers were sent is not waited for
+                    raise
+                self._send(bulk)
         return outcome
 
     async def _call_all_servers(
@@ -153,12 +150,27 @@ class Calls(ConnectingClient):
         deadline = self._effective_deadline(deadline)
         return await self._run_bulk(self._start_of_all(command, argument, delay, deadline))
 
-    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
-        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
+    async def _get_unjoined(self, key: Key) -> Any:
+        """Return what is under key, without its pieces if it is a manifest, or None."""
+        return await self._call(self._start_get, None, None, key, None)
+
+    async def _join_pieces(
+        self,
+        key: Key,
+        found: Any,
+        ends_at: float | None,
+        miss: Any,
+        new_ttl: Ttl | None = None,
+    ) -> Any:
+        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost.
+
+        `new_ttl` is the TTL that the read has given to the key, if it has.
+        """
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            joined = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
+            remaining_s = ends_at and ends_at - time.monotonic()
+            joined = await read_async(self, key, found, remaining_s, new_ttl)
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
         return miss if joined is None else joined[0]
@@ -218,12 +230,7 @@ class Calls(ConnectingClient):
         """Return the shorter of a call's deadline and what is left of the task's blocks."""
         if not self._deadline_block_count:
             return deadline
-        now = time.monotonic()
-        seconds_left = [
-            max(ends_at - now, 1e-6)
-            for client_id, ends_at in _deadline_blocks.get()
-            if client_id == id(self)
-        ]
-        if not seconds_left:
+        block_seconds = seconds_left(self._state)
+        if block_seconds is None:
             return deadline
-        return min([*seconds_left, self._timeout if deadline is None else deadline])
+        return min(max(block_seconds, 1e-6), self._timeout if deadline is None else deadline)

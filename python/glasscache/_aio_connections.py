@@ -11,26 +11,88 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glasscache import _connecting, _native
-from glasscache.errors import DeadlineExceeded, StaleConnection
+from glasscache.errors import ClientClosed, DeadlineExceeded, StaleConnection
 from glasscache.tls import check_tls_servers
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
 
 __all__ = ["ConnectingClient"]
+
+
+class _LoopState:
+    """What a client has on one event loop: its connections and tasks, which end with the loop.
+
+    The loop is not referred to, except by tasks that run on it. `asyncio.run` and its like finish the
+    asynchronous generators of their loop before they close it: the one in `_end` closes the connections then,
+    and also where the client is dropped without having been closed.
+    """
+
+    def __init__(self, client: ConnectingClient, timeout: float) -> None:
+        self.connections: dict[int, _native.Connection] = {}
+        self.connect_tasks: dict[int, asyncio.Task[None]] = {}
+        self.probe_tasks: dict[int, asyncio.Task[None]] = {}
+        self.close_tasks: set[asyncio.Task[None]] = set()
+        self.waiting_calls = 0
+        """Calls that wait for a connection, or have just got one."""
+        self._end = _end_with_loop(self.connections, weakref.ref(client), timeout)
+        with contextlib.suppress(StopIteration):
+            self._end.__anext__().send(None)  # as far as its `yield`; now the loop knows it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call waits and every quiet write is acknowledged."""
+        return not self.waiting_calls and all(
+            connection.is_idle for connection in self.connections.values()
+        )
+
+    @contextlib.contextmanager
+    def waiting(self) -> Generator[None]:
+        """Count a call that waits for a connection."""
+        self.waiting_calls += 1
+        try:
+            yield
+        finally:
+            self.waiting_calls -= 1
+
+    async def end(self) -> None:
+        """Close all; calls that still wait for a connection raise ClientClosed."""
+        cancelled_tasks = [*self.probe_tasks.values(), *self.connect_tasks.values()]
+        for task in cancelled_tasks:
+            task.cancel()
+        await asyncio.gather(*cancelled_tasks, *self.close_tasks, return_exceptions=True)
+        await self._end.aclose()
+
+
+async def _end_with_loop(
+    connections: dict[int, _native.Connection],
+    client_reference: weakref.ref[ConnectingClient],
+    timeout_s: float,
+) -> AsyncGenerator[None]:
+    """Wait until the loop ends or the client is dropped, and close the connections."""
+    process_id = os.getpid()
+    try:
+        yield
+    finally:
+        if process_id == os.getpid():  # in a child of a fork they are its parent's
+            await _close_all(connections, time.monotonic() + timeout_s)
+        client = client_reference()
+        if client is not None:
+            client._forget_running_loop()  # noqa: SLF001 - of this module
 
 
 class ConnectingClient(_native.AsyncClient):
     """A client that makes its connections: one per server and event loop."""
 
-    _connect_tasks: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
-    _probe_tasks: dict[int, asyncio.Task[None]]
-    _close_tasks: set[asyncio.Task[None]]
+    _loop_states: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]
     _last_connected: dict[int, str]
     _timeout: float
     _tls: tuple[ssl.SSLContext, str | None] | None
@@ -39,44 +101,59 @@ class ConnectingClient(_native.AsyncClient):
         self, timeout: float, tls: tuple[ssl.SSLContext, str | None] | None
     ) -> None:
         """Begin without connections; called once, when the client is made."""
-        self._connect_tasks, self._probe_tasks, self._close_tasks, self._last_connected = (
-            {},
-            {},
-            set(),
-            {},
-        )
+        self._loop_states, self._last_connected = weakref.WeakKeyDictionary(), {}
         self._timeout, self._tls = timeout, tls
+
+    def _loop_state(self) -> _LoopState:
+        """Return what the client has on the running loop."""
+        loop = asyncio.get_running_loop()
+        state = self._loop_states.get(loop)
+        if state is None:
+            self._forget_closed_loops()
+            state = self._loop_states[loop] = _LoopState(self, self._timeout)
+        return state
+
+    def _forget_closed_loops(self) -> None:
+        """Drop what belongs to loops that were closed without an end of their asynchronous generators."""
+        for reference in self._loop_states.keyrefs():
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                self._loop_states.pop(loop, None)
+        self._drop_closed_loops()
+
+    def _forget_running_loop(self) -> None:
+        """Note that the running loop ends."""
+        self._loop_states.pop(asyncio.get_running_loop(), None)
+        self._drop_running_loop()
 
     def _use_servers(self, addresses: list[str]) -> None:
         """Change the servers; connections to those that left are closed when idle, or after the timeout."""
         if self._tls is not None:
             check_tls_servers(addresses)
-        loop = asyncio.get_running_loop()
+        loop, state = asyncio.get_running_loop(), self._loop_state()
         for slot, connection in self._change_servers(addresses).items():
-            self._connect_tasks.pop((slot, loop), None)
-            probe_task = self._probe_tasks.pop(slot, None)
+            state.connect_tasks.pop(slot, None)
+            probe_task = state.probe_tasks.pop(slot, None)
             if probe_task is not None:
                 probe_task.cancel()
             self._mark_up(slot)  # if it is added again, its first calls find out whether it is up
+            state.connections.pop(slot, None)
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
                 close_task = loop.create_task(_close_when_idle(connection, ends_at))
-                self._close_tasks.add(close_task)
-                close_task.add_done_callback(self._close_tasks.discard)
+                state.close_tasks.add(close_task)
+                close_task.add_done_callback(state.close_tasks.discard)
 
     async def _close_connections(self) -> None:
-        """Close each connection when it is idle, or after the timeout; later calls raise."""
-        loop = asyncio.get_running_loop()
-        for task in [*self._probe_tasks.values(), *self._connect_tasks.values()]:
-            if task.get_loop() is loop:
-                task.cancel()
-        ends_at = time.monotonic() + self._timeout
-        for slot in range(self._slots_count):
-            connection = self._remove_connection(slot)
-            if connection is not None:
-                await _close_when_idle(connection, ends_at)
-        await asyncio.gather(*self._close_tasks, return_exceptions=True)
+        """Close each connection when it is idle, or after the timeout; calls that wait raise ClientClosed."""
+        state, ends_at = self._loop_state(), time.monotonic() + self._timeout
+        while not state.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         self._mark_closed()
+        await state.end()
+        for loop, connection in self._take_other_connections():
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                loop.call_soon_threadsafe(connection.close)
 
     async def _ensure_connected(self, slot: int, ends_at: float) -> None:
         """Return when the running loop has a connection to a server that takes requests."""
@@ -94,24 +171,23 @@ class ConnectingClient(_native.AsyncClient):
 
     async def _join_connect_task(self, slot: int, ends_at: float) -> None:
         """Wait for the task that connects to a server, which calls share; start one if none runs."""
-        loop = asyncio.get_running_loop()
+        loop, connect_tasks = asyncio.get_running_loop(), self._loop_state().connect_tasks
         while True:
-            task = self._connect_tasks.get((slot, loop))
+            task = connect_tasks.get(slot)
             if task is None or task.done():
-                for done_slot, done_loop in [
-                    slot_and_loop
-                    for slot_and_loop, other_task in self._connect_tasks.items()
-                    if other_task.done()
-                ]:
-                    self._connect_tasks.pop((done_slot, done_loop), None)
+                self._forget_closed_loops()
                 task = loop.create_task(
                     self._add_connection(slot, max(ends_at - time.monotonic(), 0.001))
                 )
-                task.add_done_callback(_retrieve_result)
-                self._connect_tasks[slot, loop] = task
+                connect_tasks[slot] = task
+                task.add_done_callback(partial(_end_task, connect_tasks, slot))
             try:
                 async with asyncio.timeout(max(ends_at - time.monotonic(), 0.0)):
                     return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled() and not _is_being_cancelled():
+                    raise ClientClosed("the client was closed") from None
+                raise
             except DeadlineExceeded:
                 # That was the deadline of the call that started the task; this one may have time left.
                 if time.monotonic() >= ends_at or self._is_down(slot):
@@ -141,11 +217,8 @@ class ConnectingClient(_native.AsyncClient):
                 self._handle_connect_failure(slot, None)
                 raise self._unreachable_exception(slot, str(error)) from None
             self._use_connection(slot, connection)
+            self._loop_state().connections[slot] = connection
             return
-
-    def _remove_connection(self, slot: int) -> _native.Connection | None:
-        """Take the running loop's connection to a server out of use; return it."""
-        return self._use_connection(slot, None)
 
     async def _connect_and_wait_until_ready(
         self,
@@ -192,10 +265,11 @@ class ConnectingClient(_native.AsyncClient):
 
     def _start_probe(self, slot: int) -> None:
         """Start a probe of a server that is down, unless one runs; the engine decides what is down."""
-        loop = asyncio.get_running_loop()
-        probe_task = self._probe_tasks.get(slot)
-        if probe_task is None or probe_task.done() or probe_task.get_loop() is not loop:
-            self._probe_tasks[slot] = loop.create_task(self._run_probe(slot))
+        probe_tasks = self._loop_state().probe_tasks
+        if slot not in probe_tasks:
+            task = asyncio.get_running_loop().create_task(self._run_probe(slot))
+            probe_tasks[slot] = task
+            task.add_done_callback(partial(_end_task, probe_tasks, slot))
 
     async def _run_probe(self, slot: int) -> None:
         """Probe a server that is down until it replies, so that no call has to wait for it."""
@@ -226,6 +300,29 @@ def _retrieve_result(task: asyncio.Future[None]) -> None:
     """Retrieve a result that perhaps nobody awaits: all calls that needed it may have been cancelled."""
     if not task.cancelled():
         task.exception()
+
+
+def _end_task(tasks: dict[int, asyncio.Task[None]], slot: int, task: asyncio.Task[None]) -> None:
+    """Forget a task that has ended: it refers to its loop."""
+    _retrieve_result(task)
+    if tasks.get(slot) is task:
+        del tasks[slot]
+
+
+def _is_being_cancelled() -> bool:
+    """Return whether somebody has cancelled the running task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _close_all(connections: dict[int, _native.Connection], ends_at: float) -> None:
+    """Close connections when they are idle, or at `ends_at`, and return when their sockets are closed."""
+    while connections:
+        _, connection = connections.popitem()
+        await _close_when_idle(connection, ends_at)
+        connection.abort()  # a TLS session would still wait for the peer's farewell
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # TLS needs a second iteration of the loop
 
 
 async def _close_when_idle(connection: _native.Connection, ends_at: float) -> None:

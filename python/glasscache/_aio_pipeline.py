@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any
+
+from glasscache._pipeline import EXTENSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,7 +22,7 @@ class AsyncPipeline:
     def __init__(self, client: Any) -> None:
         """Begin with no calls."""
         self._client = client
-        self._calls: list[Awaitable[Any]] = []
+        self._calls: list[tuple[str, Awaitable[Any]]] = []
         self.results: list[Any] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -27,7 +30,7 @@ class AsyncPipeline:
         method = getattr(self._client, name)
 
         def record_call(*args: Any, **kwargs: Any) -> None:
-            self._calls.append(method(*args, **kwargs))
+            self._calls.append((name, method(*args, **kwargs)))
 
         return record_call
 
@@ -44,8 +47,12 @@ class AsyncPipeline:
         """Run, unless the block raised."""
         calls, self._calls = self._calls, []
         if exception_type is not None:
-            for call in calls:
+            for _, call in calls:
                 if asyncio.iscoroutine(call):
                     call.close()
             return
-        self.results = await asyncio.gather(*calls, return_exceptions=True)
+        self.results = []
+        # Those that look at a value before they change it take several requests: what follows waits for them.
+        for _, group in itertools.groupby(calls, lambda call: call[0] in EXTENSIONS):
+            group_calls = [call for _, call in group]
+            self.results += await asyncio.gather(*group_calls, return_exceptions=True)

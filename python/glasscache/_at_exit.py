@@ -23,9 +23,9 @@ recorders: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def _flush_all() -> None:
     for client in list(clients):
-        client.send_gathered()
+        client._flush_at_exit()  # noqa: SLF001 - of this package
     for recorder in list(recorders):
-        recorder.close()
+        recorder._close_at_exit()  # noqa: SLF001 - likewise
 
 
 def _register_finalizer(util: Any) -> None:

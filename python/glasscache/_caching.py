@@ -41,11 +41,14 @@ class SyncCaching(SyncLeases):
 
         return Tagged(self, *tags)
 
-    def invalidate_tag(self, tag: str) -> None:
-        """Throw away every value of a tag."""
+    def invalidate_tag(self, tag: str) -> bool:
+        """Throw away every value of a tag; whether that was done.
+
+        False only with `on_error="miss"`: then the next call that reaches the server does it.
+        """
         from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
 
-        invalidate_tag(self, tag)
+        return invalidate_tag(self, tag)
 
 
 class AsyncCaching(AsyncLeases):
@@ -65,8 +68,8 @@ class AsyncCaching(AsyncLeases):
 
         return AsyncTagged(self, *tags)
 
-    async def invalidate_tag(self, tag: str) -> None:
-        """Throw away every value of a tag."""
+    async def invalidate_tag(self, tag: str) -> bool:
+        """Throw away every value of a tag; whether that was done, as of the blocking client."""
         from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
 
-        await invalidate_tag_async(self, tag)
+        return await invalidate_tag_async(self, tag)

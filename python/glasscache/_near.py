@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from glasscache import _native
+from glasscache._contexts import reset_variable
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -243,6 +244,5 @@ class _RequestBlock:
             if self._recorded_request is not None:
                 self._recorded_request.__exit__(exception_type, error, traceback)
         finally:
-            # Last, for it raises where the block is left in another context than it was entered in.
             if self._scopes is not None and self._token is not None:
-                self._scopes.current.reset(self._token)
+                reset_variable(self._scopes.current, self._token)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from glasscache._suggestions import SuggestsNames, keys_of
 from glasscache.errors import GlasscacheError
@@ -14,7 +16,13 @@ if TYPE_CHECKING:
 
     from glasscache._types import Key, Keys, Ttl
 
-__all__ = ["Pipeline"]
+__all__ = ["EXTENSIONS", "Pipeline"]
+
+_PipelineCall: TypeAlias = "tuple[str, Key, Any, Ttl | None, int]"
+"""Method, key, value, ttl, and the CAS unique or the delta; None or 0 where there is none."""
+
+EXTENSIONS: Final = frozenset({"append", "prepend"})
+"""Calls that read the flags of the value first, and so take two requests."""
 
 
 class Pipeline(SuggestsNames):
@@ -26,8 +34,7 @@ class Pipeline(SuggestsNames):
     def __init__(self, client: Any) -> None:
         """Begin with no calls."""
         self._client = client
-        self._calls: list[tuple[str, Key, Any, Ttl | None, int]] = []
-        """Method, key, value, ttl, and the CAS unique or the delta; None or 0 where there is none."""
+        self._calls: list[_PipelineCall] = []
         self._bulks: list[tuple[int, list[Key], Callable[[list[Key], list[Any]], Any]]] = []
         """Of each bulk call the index of its first call, its keys, and what joins their outcomes."""
         self.results: list[Any] = []
@@ -112,11 +119,33 @@ class Pipeline(SuggestsNames):
         """Send the recorded calls and return the outcomes in order."""
         calls, self._calls = self._calls, []
         bulks, self._bulks = self._bulks, []
-        self.results = self._client._run_pipeline(calls, deadline=deadline) if calls else []
+        self.results = self._run_in_order(calls, deadline)
         for start, keys, join in reversed(bulks):
             end = start + len(keys)
             self.results[start:end] = [join(keys, self.results[start:end])]
         return self.results
+
+    def _run_in_order(self, calls: list[_PipelineCall], deadline: float | None) -> list[Any]:
+        """Return the outcomes; calls that look at a value before they change it are made by themselves."""
+        ends_at = None if deadline is None else time.monotonic() + deadline
+        outcomes: list[Any] = []
+        for is_alone, group in itertools.groupby(calls, self._is_made_alone):
+            remaining_s = ends_at and max(ends_at - time.monotonic(), 1e-6)
+            if is_alone:
+                outcomes += [self._outcome_of(call, remaining_s) for call in group]
+            else:
+                outcomes += self._client._run_pipeline(list(group), deadline=remaining_s)
+        return outcomes
+
+    def _is_made_alone(self, call: _PipelineCall) -> bool:
+        return call[0] in EXTENSIONS and self._client.codec.has_types
+
+    def _outcome_of(self, call: _PipelineCall, remaining_s: float | None) -> Any:
+        name, key, value, _, _ = call
+        try:
+            return getattr(self._client, name)(key, value, deadline=remaining_s)
+        except GlasscacheError as error:
+            return error
 
     def __enter__(self) -> Self:
         """Return the pipeline, which runs at the end of the block."""

@@ -35,7 +35,7 @@ def normalise_servers(servers: Any) -> list[str]:
             type_name = type(cast("object", servers)).__name__
             raise BadSetting(f"servers: {_SERVER_FORMS}, not a {type_name}")
         case _ if not hasattr(servers, "__iter__"):
-            raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not {_without_login(servers)}")
         case _:
             return [_format_address(server) for server in servers]
 
@@ -50,7 +50,13 @@ def _format_address(server: Any) -> str:
         case (str(host), int(port)) if not isinstance(port, bool):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         case _:
-            raise BadSetting(f"server {server!r}: write {_SERVER_FORMS}")
+            raise BadSetting(f"server {_without_login(server)}: write {_SERVER_FORMS}")
+
+
+def _without_login(server: object) -> str:
+    """Return what was given as a server, unless it may hold a password: errors go into logs."""
+    text = repr(server)
+    return f"of type {type(server).__name__}, with a user or a password" if "@" in text else text
 
 
 def normalise_namespace(namespace: Any) -> bytes:
@@ -125,6 +131,7 @@ def native_state(
     password: Password | None,
     costs: bool,
     connections_max: int = 32,
+    greenlet_waits: tuple[Callable[..., Any], Callable[[float], Any]] | None = None,
 ) -> _native.ClientState:
     """Return what both clients are made of; with a gutter, that decides which errors are misses."""
     counts_as_miss = miss_rule_of(on_error)
@@ -143,4 +150,5 @@ def native_state(
         tls=None if tls is None else tls.files(),
         costs=costs,
         strategy=strategy,
+        greenlet_waits=greenlet_waits,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache._native import ComputedValue, Manifest
 from glasscache._steps import call, carry_out, carry_out_async
-from glasscache.errors import GlasscacheError, ValueTooLarge
+from glasscache.errors import GlasscacheError, UnreadableValue, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,8 @@ __all__ = [
     "read_async",
     "read_many",
     "read_many_async",
+    "touch",
+    "touch_async",
     "write",
     "write_async",
 ]
@@ -58,6 +60,10 @@ class _PieceLayout(NamedTuple):
     @property
     def piece_keys(self) -> list[str]:
         return [f"~piece:{self.write_id:016x}.{index}" for index in range(self.piece_count)]
+
+    def piece_length(self, index: int) -> int:
+        """Return how many bytes a piece has."""
+        return min(self.piece_bytes, self.value_length - index * self.piece_bytes)
 
     @property
     def piece_count(self) -> int:
@@ -143,16 +149,45 @@ def _read_pieces(client: Any, key: Key, manifest: Manifest) -> Steps[tuple[Any] 
 
 def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Steps[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
-    bytes_max = client._state.value_bytes_max
-    layouts = {key: _parse_manifest(manifest, bytes_max) for key, manifest in manifests.items()}
+    layouts = _parse_manifests(client, manifests)
+    bodies = yield from _read_bodies(client, layouts)
+    for key in manifests.keys() - bodies.keys():
+        client._state.count_incomplete()
+        with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
+            yield call(client, "delete", key)
+    decoded = client.codec.decode_many([(layouts[key].flags, body) for key, body in bodies.items()])
+    values = dict(zip(bodies, decoded, strict=True))
+    for value in values.values():
+        if isinstance(value, Exception):
+            raise value
+        if type(value) is Manifest:
+            raise UnreadableValue("unreadable value: a manifest of a manifest")
+    return values
+
+
+def _parse_manifests(client: Any, manifests: Mapping[Key, Manifest]) -> dict[Key, _PieceLayout]:
+    """Return the contents of those manifests that are valid.
+
+    Pieces belong to one key: many manifests of the same pieces could otherwise fill the memory.
+    """
+    layouts: dict[Key, _PieceLayout] = {}
+    owners: dict[int, bytes] = {}
+    for key, manifest in manifests.items():
+        layout = _parse_manifest(manifest, client._state.value_bytes_max)
+        key_bytes = key.encode() if isinstance(key, str) else bytes(key)
+        if layout is not None and owners.setdefault(layout.write_id, key_bytes) == key_bytes:
+            layouts[key] = layout
+    return layouts
+
+
+def _read_bodies(client: Any, layouts: Mapping[Key, _PieceLayout]) -> Steps[dict[Key, bytes]]:
+    """Return the bytes of those values that are complete."""
     bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
         (key, layout, index, piece_key)
         for key, layout in layouts.items()
-        if layout is not None
         for index, piece_key in enumerate(layout.piece_keys)
     ]
-    incomplete_keys = {key for key, layout in layouts.items() if layout is None}
     while unread_pieces:
         batch, unread_pieces = (
             unread_pieces[:PIECES_PER_REQUEST],
@@ -161,28 +196,42 @@ def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Steps
         pieces = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
         for key, layout, index, piece_key in batch:
             piece: Any = pieces.get(piece_key)
-            expected_length = min(
-                layout.piece_bytes, layout.value_length - index * layout.piece_bytes
-            )
-            if type(piece) is bytes and len(piece) == expected_length:
+            if key not in bodies:
+                continue
+            if type(piece) is bytes and len(piece) == layout.piece_length(index):
                 bodies[key].append(piece)
             else:
-                incomplete_keys.add(key)
-        unread_pieces = [unread for unread in unread_pieces if unread[0] not in incomplete_keys]
-    values: dict[Key, Any] = {}
-    for key, optional_layout in layouts.items():
-        body = b"".join(bodies.pop(key))
-        if (
-            key in incomplete_keys
-            or optional_layout is None
-            or zlib.crc32(body) != optional_layout.checksum
-        ):
-            client._state.count_incomplete()
-            with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
-                yield call(client, "delete", key)
-            continue
-        values[key] = client.codec.decode(optional_layout.flags, body)
-    return values
+                del bodies[key]
+        unread_pieces = [unread for unread in unread_pieces if unread[0] in bodies]
+    joined_bodies = {key: b"".join(pieces) for key, pieces in bodies.items()}
+    return {
+        key: body
+        for key, body in joined_bodies.items()
+        if zlib.crc32(body) == layouts[key].checksum
+    }
+
+
+def _touch_pieces(client: Any, manifest: Any, ttl: Ttl) -> Steps[bool]:
+    """Give the pieces of a value a new TTL; false if there is no such value any more."""
+    layout = None
+    if type(manifest) is Manifest:
+        layout = _parse_manifest(manifest, client._state.value_bytes_max)
+    if layout is None:
+        return False
+    *quiet_keys, last_key = layout.piece_keys
+    for piece_key in quiet_keys:
+        # A piece that is lost is found by the next read; the call about the last one waits for all.
+        yield call(client, "touch", piece_key, ttl, noreply=True)
+    return bool((yield call(client, "touch", last_key, ttl)))
+
+
+def _touch_under_key(client: Any, key: Key, ttl: Ttl) -> Steps[bool]:
+    """Give the pieces of the value under a key a new TTL, after its manifest has got it."""
+    try:
+        manifest = yield call(client, "_get_unjoined", key)
+        return (yield from _touch_pieces(client, manifest, ttl))
+    except GlasscacheError as error:
+        return bool(client._state.miss_or_raise(error, False))
 
 
 def _manifest_of(read_value: Any) -> Manifest | None:
@@ -196,8 +245,15 @@ def _manifest_of(read_value: Any) -> Manifest | None:
             return None
 
 
-def _replace_manifest(client: Any, key: Key, read_value: Any) -> Steps[tuple[Any] | None]:
-    """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
+def _replace_manifest(
+    client: Any, key: Key, read_value: Any, new_ttl: Ttl | None
+) -> Steps[tuple[Any] | None]:
+    """Return what a read found, with the value in place of the manifest, in a tuple, or None.
+
+    A read that has given the manifest a new TTL gives it to the pieces too.
+    """
+    if new_ttl is not None:
+        yield from _touch_pieces(client, read_value, new_ttl)
     if type(read_value) is Manifest:
         return (yield from _read_pieces(client, key, read_value))
     replaced = yield from _read_pieces(client, key, read_value[0])
@@ -245,18 +301,35 @@ async def write_async(
         return await carry_out_async(_write_pieces(client, key, value, ttl))
 
 
-def read(client: Any, key: Key, read_value: Any, deadline: float | None) -> tuple[Any] | None:
-    """Return what a read of one key found, with its value whole, in a tuple; None if a piece is lost."""
+def read(
+    client: Any, key: Key, read_value: Any, deadline: float | None, new_ttl: Ttl | None = None
+) -> tuple[Any] | None:
+    """Return what a read of one key found, with its value whole, in a tuple; None if a piece is lost.
+
+    `new_ttl` is the TTL that the read has given to the key, if it has.
+    """
     with _deadline_block(client, deadline):
-        return carry_out(_replace_manifest(client, key, read_value))
+        return carry_out(_replace_manifest(client, key, read_value, new_ttl))
 
 
 async def read_async(
-    client: Any, key: Key, read_value: Any, deadline: float | None
+    client: Any, key: Key, read_value: Any, deadline: float | None, new_ttl: Ttl | None = None
 ) -> tuple[Any] | None:
     """Return what a read of one key found, as `read`."""
     with _deadline_block(client, deadline):
-        return await carry_out_async(_replace_manifest(client, key, read_value))
+        return await carry_out_async(_replace_manifest(client, key, read_value, new_ttl))
+
+
+def touch(client: Any, key: Key, ttl: Ttl, deadline: float | None) -> bool:
+    """Give the pieces of a value its key's new TTL; whether they were there."""
+    with _deadline_block(client, deadline):
+        return carry_out(_touch_under_key(client, key, ttl))
+
+
+async def touch_async(client: Any, key: Key, ttl: Ttl, deadline: float | None) -> bool:
+    """Give the pieces of a value its key's new TTL, as `touch`."""
+    with _deadline_block(client, deadline):
+        return await carry_out_async(_touch_under_key(client, key, ttl))
 
 
 def read_many(client: Any, read_values: dict[Any, Any], deadline: float | None) -> dict[Any, Any]:

@@ -196,7 +196,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         ends_at = None if deadline is None else time.monotonic() + deadline
         value = await self._call(self._start_gat, deadline, default, key, ttl, default)
         return (
-            await self._join_pieces(key, value, ends_at, default)
+            await self._join_pieces(key, value, ends_at, default, ttl)
             if type(value) is Manifest
             else value
         )
@@ -342,7 +342,13 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         """Give key a new ttl in seconds; whether it was there."""
         if keywords:
             raise unknown_keywords_error("touch", keywords)
-        return await self._call(self._start_touch, deadline, False, key, ttl, noreply)
+        ends_at = None if deadline is None else time.monotonic() + deadline
+        touched = await self._call(self._start_touch, deadline, False, key, ttl, noreply)
+        if type(touched) is Manifest:
+            from glasscache._split import touch_async  # noqa: PLC0415 - few values are in pieces
+
+            return await touch_async(self, key, ttl, ends_at and ends_at - time.monotonic())
+        return bool(touched)
 
     async def incr(
         self,

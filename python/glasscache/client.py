@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
+from glasscache._contexts import deadline_block
+from glasscache._greenlets import greenlet_waits
 from glasscache._local_methods import LocalMethods
 from glasscache._near import ShareSettings, strategy_of
 from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
@@ -15,7 +16,7 @@ from glasscache.tls import normalise_tls
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Generator
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -123,8 +124,9 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         }  # fmt: skip
         has_gutter, tls = gutter is not None, normalise_tls(tls)
         state = native_state(
-            normalise_servers(servers), tls, native_strategy, has_gutter, **settings
-        )
+            normalise_servers(servers), tls, native_strategy, has_gutter,
+            greenlet_waits=greenlet_waits(), **settings,
+        )  # fmt: skip
         client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
         client = super().__new__(client_class, state)
         client._state = state
@@ -137,18 +139,13 @@ class Client(SyncCaching, LocalMethods, _native.Client):
             cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
-    @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls of this thread inside the block this many seconds together.
+    def deadline(self, seconds: float) -> AbstractContextManager[None]:
+        """Give all calls of this thread, task or greenlet inside the block this many seconds together.
 
         >>> with client.deadline(0.05):
         ...     _ = client.get("a"), client.get("b")
         """
-        self._open_deadline(seconds)
-        try:
-            yield
-        finally:
-            self._close_deadline()
+        return deadline_block(self, seconds)
 
     def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss.

@@ -176,6 +176,9 @@ class ClientClosed(GlasscacheError):
 class StaleConnection(GlasscacheError):
     """A connection was closed while idle: the asyncio client sends again. Never seen by callers."""
 
+    recorded_read: Any = None
+    """The record of the read that is sent again, if it is recorded."""
+
 
 MISSABLE = (
     ServerUnavailable,

@@ -44,8 +44,9 @@ Key = str | bytes
 
 _MISSING: Final = object()
 _LEASE_PREFIX: Final = "~lease:"
-_KEY_BYTES_MAX: Final = 200
-"""Longer keys are hashed in the name of their lease, which with a namespace has 250 bytes at most."""
+_KEY_BYTES_MAX: Final = 16
+"""Longer keys are hashed in the name of their lease, which has 23 bytes at most: where a long key fits behind
+a namespace, its lease does."""
 _TOKEN_BYTES: Final = 16
 """Of a reservation: random bytes, and its life in seconds, by which others see how old it is."""
 _RESERVATION_MIN_S: Final = 60
@@ -63,9 +64,10 @@ def lease_key(key: Key) -> str:
             return _LEASE_PREFIX + key_bytes.decode()
         except UnicodeDecodeError:
             pass
-    import hashlib  # noqa: PLC0415 - long keys are rare, importing the package is not
+    import hashlib  # noqa: PLC0415 - importing the package does not pay for it
 
-    return _LEASE_PREFIX + hashlib.blake2b(key_bytes, digest_size=20).hexdigest()
+    # Two keys with one hash would wait for each other now and then, no more.
+    return _LEASE_PREFIX + hashlib.blake2b(key_bytes, digest_size=8).hexdigest()
 
 
 def _get_or_set_steps(

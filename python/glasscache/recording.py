@@ -170,8 +170,14 @@ class Recorder:
         return self._native.stats()
 
     def close(self) -> bool:
-        """Write what is not written yet, within a second; return whether the log is complete."""
+        """Write what is not written yet, within a second; return whether the log is complete.
+
+        It is not if requests were dropped, as for want of a folder or of memory: see `stats`.
+        """
         return self._native.close()
+
+    def _close_at_exit(self) -> None:
+        self._native._close_at_exit()  # noqa: SLF001 - of this package
 
     def __enter__(self) -> Self:
         """Return the recorder, which is closed at the end of the block."""

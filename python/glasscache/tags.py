@@ -87,10 +87,10 @@ class Tagged:
         value: T = self._client.get_or_set(self.key(key), make, **options)
         return value
 
-    def invalidate(self) -> None:
-        """Throw away every value of each of the tags."""
-        for tag in self._tags:
-            invalidate_tag(self._client, tag)
+    def invalidate(self) -> bool:
+        """Throw away every value of each of the tags; whether that was done, as of `invalidate_tag`."""
+        outcomes = [invalidate_tag(self._client, tag) for tag in self._tags]
+        return all(outcomes)
 
 
 class AsyncTagged:
@@ -117,17 +117,19 @@ class AsyncTagged:
         value: T = await self._client.get_or_set(await self.key(key), make, **options)
         return value
 
-    async def invalidate(self) -> None:
-        """Throw away every value of each of the tags."""
-        for tag in self._tags:
-            await invalidate_tag_async(self._client, tag)
+    async def invalidate(self) -> bool:
+        """Throw away every value of each of the tags; whether that was done, as of `invalidate_tag`."""
+        return all([await invalidate_tag_async(self._client, tag) for tag in self._tags])
 
 
-def invalidate_tag(client: Any, tag: str) -> None:
-    """Throw away every value of a tag."""
-    client.set(tag_key(tag), _new_generation())
+def invalidate_tag(client: Any, tag: str) -> bool:
+    """Throw away every value of a tag; whether that was done.
+
+    False only with `on_error="miss"`: then the next call that reaches the server does it.
+    """
+    return bool(client.set(tag_key(tag), _new_generation()))
 
 
-async def invalidate_tag_async(client: Any, tag: str) -> None:
-    """Throw away every value of a tag, on an asyncio client."""
-    await client.set(tag_key(tag), _new_generation())
+async def invalidate_tag_async(client: Any, tag: str) -> bool:
+    """Throw away every value of a tag, on an asyncio client; the result as of `invalidate_tag`."""
+    return bool(await client.set(tag_key(tag), _new_generation()))

@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from glasscache import _native, _typed
-from glasscache.errors import BadSetting, UnwritableValue
+from glasscache.errors import BadSetting, UnreadableValue, UnwritableValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +28,9 @@ ObjectFormat = Literal["json", "msgpack", "pickle"]
 
 _ELEMENT_BYTES_MAX: Final = 255
 """Longest element of an array: its length is one byte on the wire."""
+
+_ARRAY_KINDS: Final = "biufcSU"
+"""Kinds of NumPy's elements that are plain bytes: numbers, booleans and text of a fixed length."""
 
 _DEPTH_MAX: Final = 200
 """Deepest nesting of containers that is taken; a ring of references is deeper than any bound."""
@@ -166,7 +169,7 @@ def _raw_json_or_array_payload(value: Any) -> tuple[str, Any] | None:
         )
     if _is_numpy_array(value):
         dtype = value.dtype
-        if dtype.kind not in "biufcSU" or dtype.itemsize > _ELEMENT_BYTES_MAX:
+        if dtype.kind not in _ARRAY_KINDS or not 0 < dtype.itemsize <= _ELEMENT_BYTES_MAX:
             return None
         body = value.astype(dtype.newbyteorder("<"), copy=False).tobytes()
         shape = list(value.shape)
@@ -333,6 +336,10 @@ def _load_kind(types: _typed.Types, kind: str, payload: Any) -> Any:
             return _typed.value_from_payload(types, kind, payload)
 
 
+def _array_error(typecode: str, itemsize: int) -> UnreadableValue:
+    return UnreadableValue(f"an array of {typecode!r} with {itemsize} bytes an element")
+
+
 def _load_array(
     typecode: str,
     is_numpy: bool,
@@ -347,6 +354,12 @@ def _load_array(
         dtype = numpy.dtype(
             f"{typecode}{itemsize // bytes_per_character}" if bytes_per_character else typecode
         )
+        if (
+            dtype.kind not in _ARRAY_KINDS
+            or (dtype.char, dtype.itemsize) != (typecode, itemsize)
+            or (typecode == "U" and (numpy.frombuffer(body, "<u4") > sys.maxunicode).any())
+        ):
+            raise _array_error(typecode, itemsize)
         original_dtype = dtype.newbyteorder("S") if is_swapped else dtype
         if not body:
             return numpy.zeros(shape, original_dtype)
@@ -358,6 +371,8 @@ def _load_array(
     import array  # noqa: PLC0415
 
     value = cast("Any", array.array(typecode))
+    if value.itemsize != itemsize:
+        raise _array_error(typecode, itemsize)
     value.frombytes(body)
     if sys.byteorder == "big":
         value.byteswap()

@@ -614,8 +614,7 @@ def test_a_request_left_in_another_context_is_written_all_the_same(
         context = contextvars.copy_context()
         context.run(request_block.__enter__)
         context.run(client.get, "k")
-        with pytest.raises(ValueError, match="different Context"):
-            request_block.__exit__(None, None, None)
+        request_block.__exit__(None, None, None)
         recorder.close()
         assert recorder.stats()["recorded"] == 1
 

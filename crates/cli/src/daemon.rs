@@ -1,16 +1,18 @@
-//! Daemon mode, and the user, limits and files of a server process.
+//! Daemon mode, and the user and limits of a server process.
 //!
 //! The daemon does not fork, because no safe crate offers fork to a program that may have threads.
 //! Instead the process starts itself again with a variable in the environment; the new process leaves
 //! the session, and the old one waits for a line that reports whether the server listens. So the exit
 //! code of `serve -d` is reliable, and no error is lost.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nix::unistd::{Uid, User, initgroups, setgid, setuid};
+use glasscache_server as server;
+use nix::unistd::{Gid, Uid, User, initgroups, setegid, seteuid, setgid, setuid};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -60,25 +62,50 @@ pub(crate) fn leave_session() -> Result<(), Failure> {
     })
 }
 
-/// Reports to the starting process that the server listens, then detaches from its terminal and its folder.
-pub(crate) fn report_ready(keeps_stderr: bool) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{READY_LINE}")?;
-    stdout.flush()?;
-    let dev_null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&dev_null)?;
-    if !keeps_stderr {
-        rustix::stdio::dup2_stderr(&dev_null)?;
-    }
-    Ok(rustix::process::chdir("/")?)
+/// What a daemon needs to detach from the process that started it, obtained while that can still fail.
+pub(crate) struct Detachment {
+    dev_null: File,
 }
 
-/// Raises the descriptor limit for `connections` connections, as far as this user is allowed.
-pub(crate) fn raise_descriptor_limit(connections: u32) {
+impl Detachment {
+    /// # Errors
+    /// `/dev/null` cannot be opened.
+    pub(crate) fn prepare() -> Result<Detachment, Failure> {
+        let dev_null =
+            File::options().read(true).write(true).open("/dev/null").map_err(|error| {
+                let message = format!("daemon (-d): cannot open /dev/null: {error}");
+                Failure::new(Exit::Unreachable, message)
+            })?;
+        Ok(Detachment { dev_null })
+    }
+
+    /// Reports to the starting process, if it still waits, that the server listens, then detaches from its terminal and
+    /// its folder.
+    ///
+    /// # Errors
+    /// The daemon is still attached to some of these, and runs.
+    pub(crate) fn report_ready(self, keeps_stderr: bool) -> Result<(), Failure> {
+        server::write_without_waiting(rustix::stdio::stdout(), &format!("{READY_LINE}\n"));
+        let detach = || -> rustix::io::Result<()> {
+            rustix::stdio::dup2_stdout(&self.dev_null)?;
+            if !keeps_stderr {
+                rustix::stdio::dup2_stderr(&self.dev_null)?;
+            }
+            rustix::process::chdir("/")
+        };
+        detach().map_err(|error| {
+            let message = format!("daemon (-d): cannot leave the terminal: {error}");
+            Failure::new(Exit::Unreachable, message)
+        })
+    }
+}
+
+/// Raises the descriptor limit for `connections` connections, as far as this user is allowed; an error is a warning.
+pub(crate) fn raise_descriptor_limit(connections: u32) -> Result<(), String> {
     let descriptor_count = u64::from(connections) + SPARE_DESCRIPTORS;
     let limits = getrlimit(Resource::Nofile);
     if limits.current.is_none_or(|current| current >= descriptor_count) {
-        return;
+        return Ok(());
     }
     let raised_hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
     let raised_limit = Rlimit { current: Some(descriptor_count), maximum: raised_hard_limit };
@@ -89,12 +116,13 @@ pub(crate) fn raise_descriptor_limit(connections: u32) {
     if setrlimit(Resource::Nofile, raised_limit).is_err()
         && setrlimit(Resource::Nofile, within_hard_limit).is_err()
     {
-        eprintln!("glasscache: conn-limit (-c): cannot open {descriptor_count} descriptors");
-    } else if getrlimit(Resource::Nofile).current.is_some_and(|current| current < descriptor_count)
-    {
-        eprintln!(
-            "glasscache: conn-limit (-c): this user may open fewer than {descriptor_count} descriptors"
-        );
+        return Err(format!("conn-limit (-c): cannot open {descriptor_count} descriptors"));
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(current) if current < descriptor_count => Err(format!(
+            "conn-limit (-c): this user may open fewer than {descriptor_count} descriptors"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -157,62 +185,61 @@ pub(crate) fn check_user(user_name: Option<&str>) -> Result<(), Failure> {
 
 /// Switches to user `name` permanently; has no effect if not started as root, as in memcached.
 pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
-    if !Uid::effective().is_root() {
+    let Some(user) = find_user(name)? else {
         return Ok(());
+    };
+    let change_ids = || {
+        set_groups(&user)?;
+        setgid(user.gid)?;
+        setuid(user.uid)
+    };
+    change_ids().map_err(|error| user_failure(name, error))
+}
+
+/// Runs `make_files` as user `name`, and is root again afterwards; if not started as root, only runs it.
+pub(crate) fn run_as_user<T>(name: &str, make_files: impl FnOnce() -> T) -> Result<T, Failure> {
+    let Some(user) = find_user(name)? else {
+        return Ok(make_files());
+    };
+    let become_user = || {
+        set_groups(&user)?;
+        setegid(user.gid)?;
+        seteuid(user.uid)
+    };
+    become_user().map_err(|error| user_failure(name, error))?;
+    let made = make_files();
+    let become_root = || {
+        seteuid(Uid::from_raw(0))?;
+        setegid(Gid::from_raw(0))
+    };
+    become_root().map_err(|error| user_failure("root", error))?;
+    Ok(made)
+}
+
+/// Gives user `name` the memory file that an earlier version made as root.
+pub(crate) fn give_memory_file(name: &str, path: &Path) -> Result<(), Failure> {
+    if let Some(user) = find_user(name)? {
+        server::give_memory_file(path, user.uid.as_raw(), user.gid.as_raw());
+    }
+    Ok(())
+}
+
+/// The user to become; `None` if this process is not root's, or stays root's.
+fn find_user(name: &str) -> Result<Option<User>, Failure> {
+    if !Uid::effective().is_root() {
+        return Ok(None);
     }
     let user = User::from_name(name).ok().flatten().ok_or_else(|| {
         Failure::usage(format!("user (-u): \"{name}\" is not a user of this machine"))
     })?;
-    if user.uid.is_root() {
-        return Ok(());
-    }
-    let change_ids = || -> nix::Result<()> {
-        let c_name = std::ffi::CString::new(name).map_err(|_| nix::Error::EINVAL)?;
-        initgroups(&c_name, user.gid)?;
-        setgid(user.gid)?;
-        setuid(user.uid)
-    };
-    change_ids().map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("user (-u): cannot become \"{name}\": {error}"))
-    })
+    Ok(Some(user).filter(|user| !user.uid.is_root()))
 }
 
-/// A file for other programs (pid or port); removed when dropped.
-#[derive(Debug)]
-pub(crate) struct RuntimeFile {
-    path: PathBuf,
-    text: String,
+fn set_groups(user: &User) -> nix::Result<()> {
+    let name = std::ffi::CString::new(user.name.as_str()).map_err(|_| nix::Error::EINVAL)?;
+    initgroups(&name, user.gid)
 }
 
-impl RuntimeFile {
-    /// Writes `text` atomically: first to a temporary file, which is then renamed, so that other
-    /// programs never read a partial file.
-    pub(crate) fn write(setting: &str, path: &Path, text: &str) -> Result<RuntimeFile, Failure> {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut temporary_path = path.clone().into_os_string();
-        temporary_path.push(".tmp");
-        let write_result =
-            fs::write(&temporary_path, text).and_then(|()| fs::rename(&temporary_path, &path));
-        write_result.map_err(|error| {
-            let _ = fs::remove_file(&temporary_path);
-            let path_text = path.display();
-            Failure::new(Exit::Unreachable, format!("{setting}: cannot write {path_text}: {error}"))
-        })?;
-        let text = text.to_owned();
-        Ok(RuntimeFile { path, text })
-    }
-
-    /// Keeps the file.
-    pub(crate) fn keep_file(mut self) {
-        self.path = PathBuf::new();
-    }
-}
-
-impl Drop for RuntimeFile {
-    fn drop(&mut self) {
-        // A server that replaced this one has written its own file.
-        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+fn user_failure(name: &str, error: nix::Error) -> Failure {
+    Failure::new(Exit::Unreachable, format!("user (-u): cannot become \"{name}\": {error}"))
 }

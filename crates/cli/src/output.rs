@@ -140,16 +140,15 @@ impl Failure {
 
     /// Prints the message on stderr and returns the exit code.
     fn report(&self) -> ExitCode {
-        self.print();
+        // Where stderr is closed or full, the exit code is left.
+        let _ = writeln!(io::stderr(), "{}", self.to_text());
         self.exit.into()
     }
 
-    /// Prints the message on stderr.
-    pub(crate) fn print(&self) {
-        eprintln!("glasscache: {}", self.message);
-        if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
-        }
+    /// The message and the hint, a line each.
+    pub(crate) fn to_text(&self) -> String {
+        let hint = self.hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+        format!("glasscache: {}{hint}", self.message)
     }
 
     /// The value of `error` in the envelope.

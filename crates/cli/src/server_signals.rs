@@ -1,23 +1,20 @@
 //! The signals of a server process. What they do depends on how far its start is: a replacement that is being prepared
 //! is given up, and what comes when that is no longer possible waits for the server.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use glasscache_server::{Cancellation, ServerControl, notify};
+use glasscache_server::{Cancellation, ServerControl, notify, print_without_waiting};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::output::{Exit, Failure};
 
 /// The handled signals, which are blocked in every thread; one thread waits for them.
-pub(crate) struct ServerSignals {
-    blocked_signals: SigSet,
-    state: Arc<Mutex<State>>,
-}
+pub(crate) struct ServerSignals(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Whether a thread waits for the signals.
-    has_thread: bool,
     is_stopping: bool,
     /// Until there is a server.
     cancellation: Option<Cancellation>,
@@ -28,55 +25,50 @@ struct State {
 }
 
 impl ServerSignals {
-    /// Blocks the signals in this thread and those that it starts.
-    pub(crate) fn block() -> Result<ServerSignals, Failure> {
+    /// Blocks the signals in this thread and those that it starts, and handles them in one of its own: now, while that
+    /// can still fail.
+    pub(crate) fn handle() -> Result<ServerSignals, Failure> {
+        let failure = |error: &dyn Display| {
+            Failure::new(Exit::Unreachable, format!("cannot wait for signals: {error}"))
+        };
         let blocked_signals: SigSet =
             [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
                 .into_iter()
                 .collect();
-        blocked_signals.thread_block().map_err(|error| {
-            Failure::new(Exit::Unreachable, format!("cannot wait for signals: {error}"))
-        })?;
-        let state = Arc::default();
-        Ok(ServerSignals { blocked_signals, state })
+        blocked_signals.thread_block().map_err(|error| failure(&error))?;
+        let state: Arc<Mutex<State>> = Arc::default();
+        let shared_state = Arc::clone(&state);
+        let wait_for_signals = move || {
+            while let Ok(signal) = blocked_signals.wait() {
+                lock(&shared_state).handle(signal);
+            }
+        };
+        let builder = std::thread::Builder::new().name("gc-signals".to_owned());
+        builder.spawn(wait_for_signals).map_err(|error| failure(&error))?;
+        Ok(ServerSignals(state))
     }
 
-    /// Handles signals from now on: those that stop a server give up its start.
+    /// From now on, signals that stop a server give up its start.
     pub(crate) fn set_cancellation(&self, cancellation: Cancellation) {
-        lock(&self.state).cancellation = Some(cancellation);
-        self.start_thread();
+        lock(&self.0).cancellation = Some(cancellation);
     }
 
-    /// Handles signals from now on, and those that waited.
+    /// From now on, signals are for this server, as are those that waited.
     pub(crate) fn set_server(&self, server: ServerControl) {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.0);
         for signal in std::mem::take(&mut state.waiting_signals) {
             apply_to_server(signal, &server);
         }
         state.server = Some(server);
-        drop(state);
-        self.start_thread();
     }
 
     /// Ends the process if a signal is the reason for `failure`.
     pub(crate) fn exit_if_cancelled(&self, failure: Failure) -> Failure {
-        if let Some(signal) = lock(&self.state).cancelled_by {
-            failure.print();
+        if let Some(signal) = lock(&self.0).cancelled_by {
+            print_without_waiting(&format!("{}\n", failure.to_text()));
             exit_by(signal);
         }
         failure
-    }
-
-    fn start_thread(&self) {
-        if std::mem::replace(&mut lock(&self.state).has_thread, true) {
-            return;
-        }
-        let (blocked_signals, state) = (self.blocked_signals, Arc::clone(&self.state));
-        std::thread::spawn(move || {
-            while let Ok(signal) = blocked_signals.wait() {
-                lock(&state).handle(signal);
-            }
-        });
     }
 }
 

@@ -39,13 +39,26 @@ pub enum Endpoint {
 impl Address {
     /// Reads one address.
     pub fn parse(text: &str) -> Result<Self, Error> {
+        check_without_login(text)?;
         parse(text.trim()).map_err(|reason| Error::BadSetting(format!("server {text:?}: {reason}")))
     }
 
     /// Reads a list of addresses with commas between.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
+        check_without_login(text)?;
         text.split(',').filter(|part| !part.trim().is_empty()).map(Self::parse).collect()
     }
+}
+
+/// Refuses an address with a user and a password, without quoting it: errors go into logs.
+fn check_without_login(text: &str) -> Result<(), Error> {
+    let is_path = text.trim().starts_with('/') || text.trim().starts_with("unix:");
+    if text.contains('@') && !is_path {
+        return Err(Error::BadSetting(
+            "a server's address with \"@\": write \"host:port\", and the user and the password as user= and password=".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// The forms to use instead of one that was refused.
@@ -180,6 +193,23 @@ mod tests {
     fn endpoint_and_weight(text: &str) -> (String, u32) {
         let address = Address::parse(text).unwrap();
         (address.endpoint.to_string(), address.weight)
+    }
+
+    #[test]
+    fn an_address_with_a_login_is_refused_without_its_password() {
+        for text in [
+            "memcached://user:secret@host:1",
+            "user:secret@host",
+            " user:s,secret@host:1,other",
+            "user@secret:1@host",
+        ] {
+            let errors = [Address::parse(text).map(drop), Address::parse_list(text).map(drop)];
+            for error in errors.map(Result::unwrap_err) {
+                let message = error.to_string();
+                assert!(!message.contains("secret") && message.contains("password="), "{message}");
+            }
+        }
+        assert_eq!(endpoint_and_weight("/run/a@b.sock").0, "/run/a@b.sock");
     }
 
     #[test]

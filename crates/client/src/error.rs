@@ -132,6 +132,16 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
+    /// Bytes were to be joined to a value of another form, which is left as it is.
+    #[error(
+        "append and prepend join plain text or bytes: the value under {key:?} is compressed, or of another type (flags {flags:#x}); read it, and set it with what is to be added"
+    )]
+    NotExtendable {
+        /// The key on the wire.
+        key: String,
+        /// The client flags of the value.
+        flags: u32,
+    },
     /// A setting of the client is invalid.
     #[error("{0}")]
     BadSetting(String),

@@ -40,6 +40,7 @@ mod thread_id;
 pub mod tls;
 mod transport;
 pub mod value;
+pub mod waiter;
 mod watch;
 mod write_buffer;
 pub mod write_outcome;

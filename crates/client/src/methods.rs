@@ -15,7 +15,9 @@ use crate::bulk::{
 };
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
-use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::engine::operation::{
+    Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch, Touched,
+};
 use crate::engine::{RefusedValueSteps, Steps};
 use crate::error::Error;
 use crate::key::WireKeys;
@@ -164,7 +166,7 @@ macro_rules! methods {
                 self.run(&Delete { key, noreply }, budget)$($await)*
             }
 
-            /// Gives a key a new expiry; whether it was there.
+            /// Gives a key a new expiry; whether it was there. The pieces of a value in pieces keep theirs.
             pub $($async)? fn touch(
                 &self,
                 key: WireKey<'_>,
@@ -173,7 +175,7 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<bool, Error> {
                 let touch = Touch { key, exptime, noreply };
-                self.run(&touch, budget)$($await)*
+                Ok(self.run(&touch, budget)$($await)*? != Touched::Missing)
             }
 
             /// Adds to or subtracts from a number; `None` if there is none, or if it is quiet.

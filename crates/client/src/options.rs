@@ -13,6 +13,7 @@ use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
 use crate::request::CommandSet;
 use crate::tls::{NO_UNIX, Tls};
+use crate::waiter::Waiter;
 
 /// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
 /// a value that is too large for the server must not be dropped silently.
@@ -64,6 +65,8 @@ pub struct Options {
     pub observer: Option<Arc<dyn Observer>>,
     /// What is kept in the process and fetched together.
     pub strategy: Option<StrategyOptions>,
+    /// Waits in place of the thread; `None`: calls block it.
+    pub waiter: Option<Arc<dyn Waiter>>,
 }
 
 impl Options {
@@ -119,6 +122,7 @@ impl Default for Options {
             costs: true,
             observer: None,
             strategy: None,
+            waiter: None,
         }
     }
 }

@@ -7,13 +7,20 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
 #[cfg(feature = "aws-lc")]
 use rustls::crypto::aws_lc_rs as provider;
 #[cfg(not(feature = "aws-lc"))]
 use rustls::crypto::ring as provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
+    SignatureScheme,
+};
 
 use crate::address::Endpoint;
 use crate::error::Error;
@@ -75,10 +82,12 @@ impl fmt::Debug for Tls {
 
 fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
     let provider = Arc::new(provider::default_provider());
+    let verifier = CertificateVerifier::new(files.ca_file.as_deref(), Arc::clone(&provider))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(load_root_certificates(files.ca_file.as_deref())?);
+        .dangerous() // as every verifier of one's own is called: it refuses all that rustls's does but one kind
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let config = match (&files.certificate_file, &files.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (None, Some(_)) => return Err("a key without its certificate".to_owned()),
@@ -105,16 +114,100 @@ fn parse_server_name(host: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| format!("{host:?} cannot be the name in a certificate; set server_name"))
 }
 
-fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = ca_file {
-        for certificate in read_certificates(path)? {
-            roots.add(certificate).map_err(|error| {
-                format!("{} has a certificate that is not an authority's: {error}", path.display())
-            })?;
-        }
-        return Ok(roots);
+/// Verifies as rustls does, and accepts a server that presents one of the trusted certificates itself, also if that may sign
+/// others: `openssl req -x509` makes such a certificate, and OpenSSL, by which the asyncio client verifies, accepts it.
+#[derive(Debug)]
+struct CertificateVerifier {
+    verifier: Arc<WebPkiServerVerifier>,
+    /// Those of the file.
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl CertificateVerifier {
+    fn new(ca_file: Option<&Path>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        let trusted = ca_file.map(read_certificates).transpose()?.unwrap_or_default();
+        let roots = match ca_file {
+            Some(path) => root_certificates(path, &trusted)?,
+            None => system_certificates()?,
+        };
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = builder.build().map_err(|error| error.to_string())?;
+        Ok(Self { verifier, trusted })
     }
+
+    /// Whether the only objection to a certificate is that it may sign others. webpki objects to its dates before that.
+    fn is_trusted_itself(&self, certificate: &CertificateDer<'_>, error: &rustls::Error) -> bool {
+        let rustls::Error::InvalidCertificate(CertificateError::Other(reason)) = error else {
+            return false;
+        };
+        format!("{reason:?}").contains("CaUsedAsEndEntity")
+            && self.trusted.iter().any(|trusted| trusted == certificate)
+    }
+}
+
+impl ServerCertVerifier for CertificateVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verifier = &self.verifier;
+        match verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        ) {
+            Err(error) if self.is_trusted_itself(end_entity, &error) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            result => result,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+fn root_certificates(
+    path: &Path,
+    certificates: &[CertificateDer<'static>],
+) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate.clone()).map_err(|error| {
+            format!("{} has a certificate that is not an authority's: {error}", path.display())
+        })?;
+    }
+    Ok(roots)
+}
+
+fn system_certificates() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
     // Some systems keep a certificate that cannot be read among hundreds that can.
     let system_certificates = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(system_certificates.certs);

@@ -6,6 +6,7 @@ use glasscache_client::engine::Items;
 use glasscache_client::key::{KeyEncoder, WireKeys};
 use glasscache_client::near::NearValue;
 use glasscache_client::request::Item;
+use glasscache_client::value::UnpackBudget;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView, PyString};
@@ -79,6 +80,8 @@ pub(crate) struct FoundValues {
     manifest_indices: Vec<usize>,
     /// Flags under which values are raw bytes. Values of one call usually have the same flags.
     bytes_flags: Option<u32>,
+    /// What its values may take unpacked.
+    unpack_budget: UnpackBudget,
     recorded_read: Option<RecordedRead>,
 }
 
@@ -90,6 +93,7 @@ impl FoundValues {
             unreadable: Vec::new(),
             manifest_indices: Vec::new(),
             bytes_flags: None,
+            unpack_budget: UnpackBudget::default(),
             recorded_read: RecordedRead::take_for_this_thread(),
         }
     }
@@ -113,7 +117,8 @@ impl FoundValues {
             self.bytes_flags = Some(flags);
             Ok(PyBytes::new(py, body).into_any())
         } else {
-            conversion::decode_value(py, codec, flags, body).map(|(value, _)| value)
+            conversion::decode_value_of_call(py, codec, flags, body, &mut self.unpack_budget)
+                .map(|(value, _)| value)
         };
         let values = self.values.bind(py);
         let insert_result = value.and_then(|value| {
@@ -224,17 +229,24 @@ pub(crate) fn key_value_pairs<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<P
     mapping.items()?.iter().map(|pair| pair.extract()).collect()
 }
 
-/// The failures of a bulk write by key.
+/// The failures of a bulk write by key. Where errors are misses, callers do not look at them: their keys are removed later,
+/// so that no older value comes back.
 pub(crate) fn failures_by_key<'py>(
     py: Python<'py>,
+    client: &ClientState,
     failures: Failures,
     key_at: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (index, error) in failures {
-        if let Some(key) = key_at(index) {
-            dict.set_item(key, error::error_to_exception(py, &error)?)?;
+        let Some(key) = key_at(index) else {
+            continue;
+        };
+        let exception = error::error_to_exception(py, &error)?;
+        if client.misses.is_miss(py, &PyErr::from_value(exception.clone()))? {
+            client.core.mark_uncertain(client.wire_key(&key, &mut Vec::new())?);
         }
+        dict.set_item(key, exception)?;
     }
     Ok(dict)
 }

@@ -2,6 +2,7 @@
 //!
 //! The methods here need no network. Each client has one of these and adds how it waits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_client::WireKey;
@@ -11,6 +12,7 @@ use glasscache_client::{Client as Core, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::cooperative::GreenletWaiter;
 use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::near::{self, NearBinding, RequestScope, Strategy};
@@ -51,7 +53,7 @@ impl ClientState {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
                         value_bytes_max, connections_max, base64_keys, binary, login, tls,
-                        costs, strategy))]
+                        costs, strategy, greenlet_waits=None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python constructors")]
     fn new(
         py: Python<'_>,
@@ -69,6 +71,7 @@ impl ClientState {
         tls: Option<settings::TlsArguments>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
+        greenlet_waits: Option<(Py<PyAny>, Py<PyAny>)>,
     ) -> PyResult<Self> {
         let timeout = deadlines::parse_timeout(timeout)?;
         let options = Options {
@@ -82,6 +85,8 @@ impl ClientState {
             tls: tls.map(|tls| settings::load_tls(py, tls)).transpose()?,
             costs,
             strategy: strategy.as_ref().map(|strategy| strategy.get().options.clone()),
+            waiter: greenlet_waits
+                .map(|(select, sleep)| Arc::new(GreenletWaiter { select, sleep }) as _),
             ..Options::default()
         };
         let core = settings::build_client(py, &servers, placement, options)?;
@@ -118,6 +123,13 @@ impl ClientState {
     fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let exception = PyErr::from_value(error.clone());
         self.misses.miss_or_raise(error.py(), exception, miss, 1)
+    }
+
+    /// Note that a change of a key was not made, and that its caller does not know: the next call removes the key.
+    fn mark_uncertain(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut scratch = Vec::new();
+        self.core.mark_uncertain(self.wire_key(key, &mut scratch)?);
+        Ok(())
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.

@@ -104,6 +104,7 @@ pub(crate) fn error_to_exception<'py>(
                 attributes.set_item("server", server)
             })
         }
+        Error::NotExtendable { .. } => make_exception(py, "UnwritableValue", message, |_| Ok(())),
         Error::BadSetting(_) => make_exception(py, "BadSetting", message, |_| Ok(())),
         Error::Closed => make_exception(py, "ClientClosed", message, |_| Ok(())),
         // The handler's own exception is already set; this one is used if there is none.
@@ -118,7 +119,9 @@ pub(crate) fn error_to_exception<'py>(
 pub(crate) fn from_value_error(py: Python<'_>, error: &ValueError) -> PyErr {
     let message = error.to_string();
     match error {
-        ValueError::Unreadable { flags, .. } | ValueError::TooLarge { flags, .. } => {
+        ValueError::Unreadable { flags, .. }
+        | ValueError::TooLarge { flags, .. }
+        | ValueError::CallTooLarge { flags, .. } => {
             make_pyerr(py, "UnreadableValue", message, |attributes| {
                 attributes.set_item("flags", flags)
             })

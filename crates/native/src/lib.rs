@@ -17,6 +17,7 @@ mod bulk;
 mod client;
 mod client_state;
 mod computed_value;
+mod cooperative;
 mod deadline;
 mod error;
 mod int_lists;

@@ -28,6 +28,16 @@ impl Misses {
         }
     }
 
+    /// Whether an error is a miss.
+    pub(crate) fn is_miss(&self, py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+        error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), error)
+    }
+
+    /// Whether errors may be misses: then a change that was not made may not be known to its caller.
+    pub(crate) fn are_configured(&self) -> bool {
+        self.counts_as_miss.is_some()
+    }
+
     /// What a call about `key_count` keys returns that failed: a counted miss where that is configured, else the error.
     pub(crate) fn miss_or_raise<R>(
         &self,
@@ -36,7 +46,7 @@ impl Misses {
         miss: R,
         key_count: u64,
     ) -> PyResult<R> {
-        if !error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), &error)? {
+        if !self.is_miss(py, &error)? {
             return Err(error);
         }
         self.missed_keys.fetch_add(key_count, Ordering::Relaxed);

@@ -42,7 +42,7 @@ impl Client {
             return Ok(None);
         };
         let whole_value =
-            split::replace_manifest(slf.as_any(), key, object, (deadline, call_deadline));
+            split::replace_manifest(slf.as_any(), key, object, (deadline, call_deadline), None);
         this.or_counted_miss(py, whole_value, None)
     }
 

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use glasscache_record as record;
+use pyo3::prelude::*;
 
 thread_local! {
     /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
@@ -12,7 +13,10 @@ thread_local! {
 }
 
 /// A read whose sizes are recorded.
-#[derive(Debug)]
+///
+/// A Python object where the error of a stale connection carries it to the next attempt.
+#[pyclass(frozen, from_py_object, module = "glasscache._native")]
+#[derive(Debug, Clone)]
 pub(crate) struct RecordedRead {
     request: record::Request,
     recorded_reads: record::RecordedReads,

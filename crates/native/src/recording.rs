@@ -141,11 +141,17 @@ impl Recorder {
         Ok(dict)
     }
 
-    /// Write what is not written yet, within a second; return whether the log is complete.
+    /// As `close`, at the end of an interpreter: the lock is kept, for one that ends does not give it back.
+    #[pyo3(name = "_close_at_exit")]
+    fn close_at_exit(&self) {
+        self.inner.close();
+    }
+
+    /// Write what is not written yet, within a second; return whether the log is complete: no request was dropped.
     fn close(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_complete = py.detach(|| self.inner.close());
+        let is_written = py.detach(|| self.inner.close());
         self.log_warning(py)?;
-        Ok(is_complete)
+        Ok(is_written && self.inner.stats().dropped == 0)
     }
 }
 
@@ -289,9 +295,10 @@ impl RequestBlock {
             recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
             request.get().finish();
         }
-        // Raises where the block is left in another context than it was entered in.
         let variable = recorder.current_request_variable.bind(py);
-        variable.call_method1(intern!(py, "reset"), (token,)).map(drop)
+        py.import("glasscache._contexts")?
+            .call_method1("reset_variable", (variable, token))
+            .map(drop)
     }
 }
 

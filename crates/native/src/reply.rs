@@ -6,15 +6,17 @@ use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::interpret::{
     number_of_reply, value_of_reply, write_outcome_of_reply,
 };
+use glasscache_client::engine::operation::{Touched, touched_of_reply};
 use glasscache_client::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
-use glasscache_client::value::ComputeInfo;
+use glasscache_client::value::{ComputeInfo, UnpackBudget};
 use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{Error, StoreMode};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use crate::settings::Codec;
+use crate::split::Manifest;
 use crate::{computed_value, error, value as conversion};
 
 /// Why a call has no value.
@@ -66,10 +68,20 @@ pub(crate) enum ReplyForm {
     Number,
     /// Whether something was done.
     Bool,
+    /// As [`Self::Bool`], of a touch; a manifest without bytes for the manifest of a value in pieces.
+    Touched,
     /// As [`Self::Bool`], but None where there is nothing under the key.
     Cas,
     /// As [`Self::Bool`], but None for an error that counts as a miss.
     Reserved,
+}
+
+/// The Python form of [`ReplyForm::Touched`].
+pub(crate) fn touched_to_python(py: Python<'_>, touched: Touched) -> PyResult<Bound<'_, PyAny>> {
+    match touched {
+        Touched::Manifest => Ok(Bound::new(py, Manifest::new(Vec::new()))?.into_any()),
+        touched => Ok(PyBool::new(py, touched == Touched::Done).to_owned().into_any()),
+    }
 }
 
 impl ReplyForm {
@@ -79,6 +91,7 @@ impl ReplyForm {
             Request::Get { cas: true, .. } => Self::WithCas,
             Request::Get { .. } | Request::GetAndTouch { .. } => Self::Value,
             Request::Inspect { .. } => Self::WithMetadata,
+            Request::Touch { .. } => Self::Touched,
             Request::Arithmetic { .. } => Self::Number,
             Request::Store { mode: StoreMode::Cas(_), .. } => Self::Cas,
             _ => Self::Bool,
@@ -92,6 +105,7 @@ impl ReplyForm {
         codec: &Codec,
         (reply, pipeline, server): (Reply, &Pipeline, &str),
         spent: &mut TimeSpent,
+        unpack_budget: &mut UnpackBudget,
     ) -> Result<Option<Bound<'py, PyAny>>, ReplyFailure> {
         match self {
             Self::Value | Self::WithCas | Self::WithMetadata => {
@@ -99,8 +113,13 @@ impl ReplyForm {
                     return Ok(None);
                 };
                 let (found, meta) = (&received.found, received.meta);
-                let (object, costs) =
-                    conversion::decode_value(py, codec, found.flags, received.bytes)?;
+                let (object, costs) = conversion::decode_value_of_call(
+                    py,
+                    codec,
+                    found.flags,
+                    received.bytes,
+                    unpack_budget,
+                )?;
                 spent.add_time(CostPart::Decompress, costs.compress);
                 let compute_info = codec.inner.compute_info(found.flags, received.bytes);
                 let compute_info = compute_info.map(|(compute_info, ..)| compute_info);
@@ -110,6 +129,7 @@ impl ReplyForm {
                 let number = number_of_reply(reply, pipeline, server)?;
                 Ok(number.map(|number| number.into_pyobject(py)).transpose()?.map(Bound::into_any))
             }
+            Self::Touched => Ok(Some(touched_to_python(py, touched_of_reply(reply, server)?)?)),
             Self::Bool | Self::Cas | Self::Reserved => {
                 Ok(self.outcome_to_python(py, write_outcome_of_reply(reply, server)?))
             }

@@ -52,19 +52,22 @@ fn seconds_left(call_timeout_s: Option<f64>, deadline: Instant) -> Option<f64> {
     })
 }
 
-/// What a read of one key returns, with the value in place of its manifest; `None`: a piece is lost.
+/// What a read of one key returns, with the value in place of its manifest, whose pieces get this TTL, if there is one;
+/// `None`: a piece is lost.
 pub(crate) fn replace_manifest<'py>(
     client: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
     found: Bound<'py, PyAny>,
     (call_timeout_s, deadline): (Option<f64>, Instant),
+    new_ttl: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !has_manifest(&found) {
         return Ok(Some(found));
     }
     let split_module = client.py().import("glasscache._split")?;
-    let whole_value = split_module
-        .call_method1("read", (client, key, found, seconds_left(call_timeout_s, deadline)))?;
+    let time_left = seconds_left(call_timeout_s, deadline);
+    let whole_value =
+        split_module.call_method1("read", (client, key, found, time_left, new_ttl))?;
     (!whole_value.is_none()).then(|| whole_value.get_item(0)).transpose()
 }
 
@@ -78,6 +81,17 @@ pub(crate) fn replace_manifests<'py>(
     let whole_values = split_module
         .call_method1("read_many", (client, found, seconds_left(call_timeout_s, deadline)))?;
     Ok(whole_values.cast_into()?)
+}
+
+/// Gives the pieces of the value under a key this TTL; whether they were there.
+pub(crate) fn touch(
+    client: &Bound<'_, PyAny>,
+    key: &Bound<'_, PyAny>,
+    ttl: &Bound<'_, PyAny>,
+    call_timeout_s: Option<f64>,
+) -> PyResult<bool> {
+    let split_module = client.py().import("glasscache._split")?;
+    split_module.call_method1("touch", (client, key, ttl, call_timeout_s))?.extract()
 }
 
 /// Stores a value, in pieces if it is long; whether it was stored.

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::InitialNumber;
-use glasscache_client::value::{Array, Decoded, DecodedArray, Dialect, ValueCosts, ValueRef};
+use glasscache_client::value::{
+    Array, Decoded, DecodedArray, Dialect, UnpackBudget, ValueCosts, ValueRef,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -226,13 +229,25 @@ pub(crate) fn decode_value<'py>(
     flags: u32,
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
+    // The first value of a call has all of its budget.
+    decode_value_of_call(py, codec, flags, body, &mut UnpackBudget::default())
+}
+
+/// As [`decode_value`], of one of the values of a call, which are bounded together.
+pub(crate) fn decode_value_of_call<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    flags: u32,
+    body: &[u8],
+    budget: &mut UnpackBudget,
+) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
     if codec.plain_flags == Some(flags) {
         let costs =
             ValueCosts { wire_bytes: body.len(), plain_bytes: body.len(), ..ValueCosts::default() };
         return Ok((PyBytes::new(py, body).into_any(), costs));
     }
-    let (decoded, costs) =
-        codec.inner.decode(flags, body).map_err(|error| error::from_value_error(py, &error))?;
+    let decode_result = codec.inner.decode_of_call(flags, body, budget);
+    let (decoded, costs) = decode_result.map_err(|error| error::from_value_error(py, &error))?;
     let value = match decoded {
         Decoded::Str(text) => PyString::new(py, &text).into_any(),
         Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
@@ -331,6 +346,31 @@ impl Codec {
     /// Return the value of flags and bytes.
     fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         decode_value(py, self, flags, body).map(|(value, _)| value)
+    }
+
+    /// Whether the dialect tells types apart, so that bytes cannot be joined to any value.
+    #[getter]
+    fn has_types(&self) -> bool {
+        self.inner.has_types()
+    }
+
+    /// Return the values of (flags, bytes), which one call has read and which are bounded together.
+    ///
+    /// The outcome of one that cannot be read is its exception.
+    fn decode_many<'py>(
+        &self,
+        py: Python<'py>,
+        items: Vec<(u32, PyBackedBytes)>,
+    ) -> Vec<Bound<'py, PyAny>> {
+        let mut budget = UnpackBudget::default();
+        let mut decode = |flags, body: &[u8]| {
+            let decode_result = decode_value_of_call(py, self, flags, body, &mut budget);
+            match decode_result {
+                Ok((value, _)) => value,
+                Err(error) => error.into_value(py).into_bound(py).into_any(),
+            }
+        };
+        items.iter().map(|(flags, body)| decode(*flags, body)).collect()
     }
 
     /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.

@@ -86,7 +86,7 @@ replies! {
     /// `flush_prefix` and `mf` are disabled (`-F`).
     FLUSH_PREFIX_DISABLED = b"CLIENT_ERROR flush_prefix not allowed\r\n";
     /// `flush_prefix` or `mf` with one prefix more than the server remembers.
-    TOO_MANY_PREFIXES = b"SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
+    TOO_MANY_PREFIXES = b"SERVER_ERROR flush_prefix failed: no more prefixes can be remembered; flush fewer prefixes or everything\r\n";
     /// `watch` is disabled (`-W`).
     WATCH_DISABLED = b"CLIENT_ERROR watch commands not allowed\r\n";
     /// `watch` comes after commands without a reply so far.

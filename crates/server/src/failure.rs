@@ -6,20 +6,14 @@
 
 use std::any::Any;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-/// How long a full pipe on stderr may delay the end of the process.
-const STDERR_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+use crate::stderr::print_without_waiting;
 
 /// Ends the process with `exit_code` after one line on stderr that gives the reason.
 pub(crate) fn end_process(exit_code: i32, reason: &str) -> ! {
-    let line = format!("glasscache: {reason}; the process ends with exit code {exit_code}\n");
-    // Not `eprintln`: a thread that hangs may hold the lock of stderr, and a full pipe would block the write.
-    let stderr = rustix::stdio::stderr();
-    let mut poll_fds = [PollFd::new(&stderr, PollFlags::OUT)];
-    if poll(&mut poll_fds, Some(&STDERR_WAIT)).is_ok_and(|count| count > 0) {
-        let _ = rustix::io::write(stderr, line.as_bytes());
-    }
+    print_without_waiting(&format!(
+        "glasscache: {reason}; the process ends with exit code {exit_code}
+"
+    ));
     std::process::exit(exit_code)
 }
 

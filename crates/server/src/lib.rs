@@ -9,7 +9,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::print_stdout,
+        clippy::print_stderr
+    )
 )]
 
 mod failure;
@@ -27,6 +34,7 @@ mod shared;
 mod start_latch;
 #[cfg(test)]
 mod statistics_page_test;
+mod stderr;
 mod successor;
 mod systemd;
 mod threads;
@@ -35,7 +43,7 @@ mod watchdog;
 pub use in_memory::{InMemoryConnection, InMemorySession, InMemoryWorker, pieces};
 pub use ipnet::IpNet;
 pub use launch::start;
-pub use prepared::{PreparedServer, prepare};
+pub use prepared::{BoundServer, PreparedServer, bind, prepare};
 pub use replacement::{ConnectedReplacement, PreparedReplacement, prepare_replacement};
 pub use restartable_memory::RestartableMemory;
 pub use running::RunningServer;
@@ -47,6 +55,8 @@ pub use shared::config::{
     UsersFileFormat,
 };
 pub use shared::error::Error;
+pub use shared::memory_file::give_memory_file;
+pub use stderr::{print_without_waiting, write_without_waiting};
 pub use systemd::notify;
 
 const _: () =

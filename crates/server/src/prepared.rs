@@ -1,6 +1,7 @@
 //! A server that is ready to start: everything that can fail for want of memory, addresses or files has succeeded.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use glasscache_store::Store;
@@ -9,7 +10,6 @@ use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
 use crate::shared::cancellation::Cancellation;
-use crate::shared::clock::Clock;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
@@ -53,19 +53,66 @@ pub(crate) struct InheritedConnection {
     pub(crate) info: InheritedInfo,
 }
 
-/// Binds the sockets and allocates the memory.
+/// A server that has what may need the rights of root: its ports, the content of files that only root may read, and
+/// memory. It has made no file: those are made by the user that the process has become meanwhile.
+pub struct BoundServer {
+    parts: PreparedParts,
+    /// In the order of the settings; `None` for a unix socket.
+    bound_ports: Vec<Option<BoundSocket>>,
+    memory: BoundMemory,
+}
+
+/// Where the items of a server will be.
+enum BoundMemory {
+    Mapped(PreparedStore),
+    /// In the file of this name, which is not open yet.
+    File(PathBuf),
+}
+
+/// Reads the files that the settings name, binds the ports, and maps the memory unless it is in a file.
 ///
 /// # Errors
-/// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
-/// for the store.
-pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
+/// An invalid setting, a file of users or a certificate that cannot be used, an address in use, no memory for the
+/// store.
+pub fn bind(config: Config) -> Result<BoundServer, Error> {
     let parts = prepare_parts(config)?;
     let config = &parts.config;
-    let bound_sockets = listener::bind_all(config)?;
-    let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
-    let memory_file = memory_file.transpose()?;
-    let prepared_store = make_store(config, &parts.slab_classes, memory_file.as_ref())?;
-    Ok(PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance: None })
+    let bound_ports = listener::bind_ports(config)?;
+    let memory = if let Some(path) = &config.memory_file {
+        BoundMemory::File(path.clone())
+    } else {
+        let store = Store::new(store_config(config, &parts.slab_classes))?;
+        BoundMemory::Mapped(PreparedStore::empty(store, String::new()))
+    };
+    Ok(BoundServer { parts, bound_ports, memory })
+}
+
+impl BoundServer {
+    /// Binds the unix sockets and opens the memory file, as the user that the process now is.
+    ///
+    /// # Errors
+    /// A socket that cannot be made, a memory file that cannot be used, no space for it.
+    pub fn prepare(self) -> Result<PreparedServer, Error> {
+        let BoundServer { parts, bound_ports, memory } = self;
+        let bound_sockets = listener::bind_remaining(&parts.config, bound_ports)?;
+        let (memory_file, prepared_store) = match memory {
+            BoundMemory::Mapped(prepared_store) => (None, prepared_store),
+            BoundMemory::File(path) => {
+                let file = MemoryFile::open(&path)?;
+                let store = file.make_store(&store_config(&parts.config, &parts.slab_classes))?;
+                (Some(file), store)
+            }
+        };
+        Ok(PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance: None })
+    }
+}
+
+/// Binds the sockets and allocates the memory: [`bind`] and [`BoundServer::prepare`] by the same user.
+///
+/// # Errors
+/// Those of the two.
+pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
+    bind(config)?.prepare()
 }
 
 /// Checks settings and reads the files that they name.
@@ -89,22 +136,6 @@ pub(crate) fn store_config(
         workers: config.workers,
         hash_seed: config.hash_seed.unwrap_or_else(random_seed),
         slab_chunk_bytes: slab_classes.chunk_sizes().to_vec(),
-    }
-}
-
-fn make_store(
-    config: &Config,
-    slab_classes: &SlabClassTable,
-    memory_file: Option<&MemoryFile>,
-) -> Result<PreparedStore, Error> {
-    let store_config = store_config(config, slab_classes);
-    match memory_file {
-        Some(file) => file.make_store(&store_config),
-        None => Ok(PreparedStore {
-            store: Store::new(store_config)?,
-            clock: Clock::start(),
-            recovery_message: String::new(),
-        }),
     }
 }
 

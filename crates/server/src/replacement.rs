@@ -22,7 +22,7 @@ use crate::shared::cancellation::Cancellation;
 use crate::shared::clock::Clock;
 use crate::shared::config::{Config, Listen};
 use crate::shared::control_channel::{
-    CONTROL_VERSION, ControlChannel, Frame, FrameKind, control_path,
+    CONTROL_VERSION, ControlChannel, Frame, FrameKind, HANDOVER_STEP_TIME_MAX, control_path,
 };
 use crate::shared::error::Error;
 use crate::shared::fields::{FieldReader, FieldWriter};
@@ -32,6 +32,11 @@ use crate::shared::memory_file::{MemoryFile, PreparedStore};
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the running server may take to reply or end after the commit was sent to it.
 const COMMIT_TIME_MAX: Duration = Duration::from_mins(10);
+
+/// What counting an item again takes: twice what was measured (docs/decisions/0101), as the machine may be busy.
+const RECOUNT_TIME_PER_ITEM: Duration = Duration::from_nanos(125);
+/// The maximum for all of them: the running server gives up a step after that time, and there is more to do in it.
+const RECOUNT_TIME_MAX: Duration = HANDOVER_STEP_TIME_MAX.saturating_sub(Duration::from_secs(1));
 
 /// A server that can take the place of a running one, and has read its settings.
 pub struct PreparedReplacement {
@@ -199,6 +204,8 @@ struct Offer {
     layout_version: u64,
     size: MemorySize,
     required_login: bool,
+    /// Its items and its slab classes; `None` if it has an earlier version.
+    items: Option<(u64, Vec<u32>)>,
 }
 
 fn exchange_hello(
@@ -216,12 +223,36 @@ fn exchange_hello(
             layout_version: fields.u64()?,
             size: MemorySize { memory_bytes: fields.u64()?, segments: fields.u64()? },
             required_login: fields.bool()?,
+            items: read_items(&mut fields),
         })
     };
     match (frame.kind, read_offer()) {
         (FrameKind::Offer, Some(offer)) => Ok((offer, frame.descriptors)),
         _ => Err(malformed_frame_error()),
     }
+}
+
+fn read_items(fields: &mut FieldReader<'_>) -> Option<(u64, Vec<u32>)> {
+    let (item_count, class_count) = (fields.u64()?, fields.u32()?);
+    let slab_chunk_bytes = (0..class_count).map(|_| fields.u32()).collect::<Option<_>>()?;
+    Some((item_count, slab_chunk_bytes))
+}
+
+/// Refuses a handover in which so many items would have to be counted again that the running server would give up: it
+/// would only have paused.
+fn check_recount_time(offer: &Offer, config: &glasscache_store::Config) -> Result<(), Error> {
+    let Some((item_count, slab_chunk_bytes)) = &offer.items else {
+        return Ok(());
+    };
+    let estimated_time =
+        RECOUNT_TIME_PER_ITEM.saturating_mul((*item_count).try_into().unwrap_or(u32::MAX));
+    if *slab_chunk_bytes == config.slab_chunk_bytes || estimated_time <= RECOUNT_TIME_MAX {
+        return Ok(());
+    }
+    Err(replacement_error(format!(
+        "its {item_count} items would have to be counted again, because -f, -n or -I are not those of the running server, and that takes about {:.0} seconds without any request served; keep -f, -n and -I, or restart the server (SIGUSR1)",
+        estimated_time.as_secs_f64()
+    )))
 }
 
 fn malformed_frame_error() -> Error {
@@ -371,6 +402,9 @@ impl ReplacementMemory {
         let store_config = store_config(&parts.config, &parts.slab_classes);
         let file = MemoryFile::inherited(path, descriptor);
         let map_result = if offer.layout_version == MemoryHandover::VERSION {
+            if offer.size.file_bytes(&store_config).is_ok() {
+                check_recount_time(offer, &store_config)?;
+            }
             file.map_ahead(&store_config, offer.size)?
         } else {
             Err("the running server has another layout".to_owned())

@@ -19,6 +19,16 @@ impl ServerControl {
         self.0.stop_and_save();
     }
 
+    /// Writes a line to the log of the server; never waits.
+    pub fn log(&self, line: String) {
+        self.0.log.queue_line(line);
+    }
+
+    /// Waits until the lines so far are written, for a moment at most.
+    pub fn flush_log(&self) {
+        self.0.log.flush();
+    }
+
     /// Reads again the files that can change while the server runs, which are the cluster file, the file of users and
     /// the certificates, and logs the result.
     /// A file that cannot be read changes nothing.

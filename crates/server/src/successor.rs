@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::net::listener::BoundSocket;
 use crate::shared::Shared;
-use crate::shared::control_channel::{CONTROL_VERSION, ControlChannel, FrameKind, control_path};
+use crate::shared::control_channel::{
+    CONTROL_VERSION, ControlChannel, FrameKind, HANDOVER_STEP_TIME_MAX, control_path,
+};
 use crate::shared::control_socket::ControlSocket;
 use crate::shared::fields::{FieldReader, FieldWriter};
 use crate::shared::handover::Handover;
@@ -25,8 +27,6 @@ use crate::shared::memory_file::MemoryFile;
 const PREPARATION_TIME_MAX: Duration = Duration::from_mins(2);
 /// Time until the next attempt to accept a successor when this process may not have more descriptors.
 const ACCEPT_RETRY_DELAY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// How long one step of a handover may take while no request is served.
-const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The state of the thread.
 pub(crate) struct HandoverThread {
@@ -199,6 +199,13 @@ impl HandoverThread {
         offer.u64(size.memory_bytes);
         offer.u64(size.segments);
         offer.bool(self.shared.logins.are_required());
+        // From here on fields that earlier versions do not have, and do not read.
+        offer.u64(self.shared.store.counters().items);
+        let slab_chunk_bytes = &self.shared.store.config().slab_chunk_bytes;
+        offer.u32(slab_chunk_bytes.len() as u32);
+        for &chunk_bytes in slab_chunk_bytes {
+            offer.u32(chunk_bytes);
+        }
         let own_descriptors = [self.memory_descriptor.as_fd(), self.control_socket.as_fd()];
         let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
         (offer.0, own_descriptors.into_iter().chain(listening_sockets).collect())

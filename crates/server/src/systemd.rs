@@ -2,9 +2,13 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How long systemd may be late in reading notifications.
+const SEND_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Sends `READY=1` or `STOPPING=1` to systemd, if it started this process and expects notifications. A failure to
-/// send does not stop the server.
+/// send does not stop the server, and a receiver that does not read does not make it wait for long.
 pub fn notify(state: &str) {
     // LOSSY: if systemd is gone there is no other receiver.
     drop(send_state(state));
@@ -15,6 +19,7 @@ fn send_state(state: &str) -> std::io::Result<()> {
         return Ok(());
     };
     let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(SEND_TIME_MAX))?;
     match path.to_str().and_then(|path| path.strip_prefix('@')) {
         Some(name) => {
             let address = SocketAddr::from_abstract_name(name)?;

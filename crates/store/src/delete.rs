@@ -99,6 +99,5 @@ fn clear_value(
         last_access: write.now(),
         parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
-        is_same_item: false,
     })
 }

@@ -36,12 +36,12 @@ pub(crate) struct Flushes {
 }
 
 impl Flushes {
-    /// No flush so far; `seed` is that of the hash of prefixes.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// No flush so far; `seed` is that of the hash of prefixes, whose table takes a part of `memory_bytes`.
+    pub(crate) fn new(seed: u64, memory_bytes: u64) -> Self {
         Flushes {
             flush_count: AtomicU64::new(0),
             last_full_flush: AtomicU64::new(0),
-            prefixes: PrefixFlushes::new(seed),
+            prefixes: PrefixFlushes::new(seed, memory_bytes),
             due_second_plus_one: AtomicU64::new(0),
             change_lock: Mutex::new(()),
         }
@@ -89,6 +89,18 @@ impl Flushes {
         generation < self.living_generation_min() || self.prefixes.is_flushed_since(key, generation)
     }
 
+    /// Maximum number of prefixes that are remembered.
+    pub(crate) fn prefixes_max(&self) -> usize {
+        self.prefixes.prefixes_max()
+    }
+
+    /// Segments of a lower generation should be swept, so that prefixes can be forgotten; `None` while there is room for
+    /// more.
+    #[inline]
+    pub(crate) fn awaited_generation(&self) -> Option<u64> {
+        self.prefixes.awaited_generation()
+    }
+
     /// Number of prefixes that are remembered, and the bytes of their table.
     pub(crate) fn prefix_count_and_bytes(&self) -> (usize, usize) {
         (self.prefixes.prefix_count(), self.prefixes.table_bytes())
@@ -99,7 +111,7 @@ impl Flushes {
     pub(crate) fn flush_prefix(
         &self,
         prefix: &[u8],
-        oldest_generation: impl FnOnce() -> u64,
+        oldest_generation: impl Fn() -> u64,
     ) -> Result<(), TableFull> {
         let _change_guard = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
@@ -160,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_delayed_flush_takes_effect_once_at_its_second() {
-        let flushes = Flushes::new(7);
+        let flushes = Flushes::new(7, u64::MAX);
         flushes.flush(Seconds(12), NOW);
         flushes.apply_due_flush(Seconds(11));
         assert_eq!(flushes.generation(), 0);
@@ -171,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_flush_at_once_replaces_one_that_is_pending() {
-        let flushes = Flushes::new(7);
+        let flushes = Flushes::new(7, u64::MAX);
         flushes.flush(Seconds(12), NOW);
         flushes.flush(NOW, NOW);
         flushes.apply_due_flush(Seconds(12));
@@ -180,7 +192,7 @@ mod tests {
 
     #[test]
     fn generations_do_not_return_after_as_many_flushes_as_32_bits_count() {
-        let flushes = Flushes::new(7);
+        let flushes = Flushes::new(7, u64::MAX);
         flushes.flush_count.store(u64::from(u32::MAX), Ordering::Relaxed);
         flushes.flush(NOW, NOW);
         assert_eq!(flushes.generation(), 1 << 32);
@@ -188,7 +200,7 @@ mod tests {
 
     #[test]
     fn flushes_of_everything_and_of_prefixes_are_numbered_in_one_sequence() {
-        let flushes = Flushes::new(7);
+        let flushes = Flushes::new(7, u64::MAX);
         flushes.flush_prefix(b"a:", || 0).unwrap();
         flushes.flush(NOW, NOW);
         flushes.flush_prefix(b"b:", || 0).unwrap();
@@ -235,7 +247,7 @@ mod interleaved {
         fn new() -> Arc<Self> {
             let flushed_item = FlushedItem {
                 index: Index::new(Lines::with_segment_count(1, 1), SegmentId(0), 1),
-                flushes: Flushes::new(7),
+                flushes: Flushes::new(7, u64::MAX),
                 copy_generation: AtomicU64::new(0),
             };
             let entry = Entry::new(KEY_HASH, 0, ITEM_ADDR);

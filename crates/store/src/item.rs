@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Thus a minimal item (`KIND_MINIMAL`) costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
-//! time (2 bytes) or of the clock (4); the unique is stored only where it differs from what the address gives. A
+//! time (2 bytes) or of the clock (4); the unique is stored only where it differs from what the address gives, as the
+//! distance from that (6 bytes) or itself (8). A
 //! chained item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
 //! stays a record of valid length that nothing names.
@@ -93,7 +94,42 @@ pub(crate) struct Header {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
     /// The unique, if it is stored.
-    pub(crate) unique: Option<u64>,
+    pub(crate) unique: Option<StoredUnique>,
+}
+
+/// A unique that an item has instead of the one that its address gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredUnique {
+    /// Its distance from the one of the address, in six bytes: uniques begin at a number from the clock, and those of
+    /// one store are close to each other.
+    Distance(i64),
+    /// The unique itself, in eight bytes.
+    Whole(u64),
+}
+
+impl StoredUnique {
+    /// The form of `unique` at an address that gives `implied_unique`.
+    pub(crate) fn new(unique: u64, implied_unique: u64) -> Self {
+        let distance = unique.wrapping_sub(implied_unique) as i64;
+        if sign_extend(distance as u64) == distance {
+            StoredUnique::Distance(distance)
+        } else {
+            StoredUnique::Whole(unique)
+        }
+    }
+
+    /// The unique at an address that gives `implied_unique`.
+    pub(crate) fn resolve(self, implied_unique: u64) -> u64 {
+        match self {
+            StoredUnique::Distance(distance) => implied_unique.wrapping_add_signed(distance),
+            StoredUnique::Whole(unique) => unique,
+        }
+    }
+}
+
+/// The signed number in the lowest six bytes.
+fn sign_extend(number: u64) -> i64 {
+    (number << 16) as i64 >> 16
 }
 
 /// A record of a segment, as a walk finds it.
@@ -181,7 +217,11 @@ impl Header {
                 1 => Expiry::At(Seconds(base_time.0.saturating_add(stored_expiry))),
                 _ => Expiry::At(Seconds(stored_expiry)),
             },
-            unique: (unique_code != 0).then_some(unique),
+            unique: match unique_code {
+                0 => None,
+                1 => Some(StoredUnique::Distance(sign_extend(unique))),
+                _ => Some(StoredUnique::Whole(unique)),
+            },
         }
     }
 
@@ -206,10 +246,10 @@ impl Header {
                 _ => (2, second.0),
             },
         };
-        let unique_code = match self.unique {
-            None => 0,
-            Some(unique) if unique >> 48 == 0 => 1,
-            Some(_) => 2,
+        let (unique_code, unique) = match self.unique {
+            None => (0, 0),
+            Some(StoredUnique::Distance(distance)) => (1, distance as u64),
+            Some(StoredUnique::Whole(unique)) => (2, unique),
         };
         write_le(buffer, 2, self.key_bytes as u64, 1);
         write_le(
@@ -222,7 +262,7 @@ impl Header {
             (u64::from(self.value_bytes), width(VALUE_WIDTHS, value_code)),
             (u64::from(self.flags), width(FLAG_WIDTHS, flag_code)),
             (u64::from(expiry_s), width(EXPIRY_WIDTHS, expiry_code)),
-            (self.unique.unwrap_or(0), width(UNIQUE_WIDTHS, unique_code)),
+            (unique, width(UNIQUE_WIDTHS, unique_code)),
         ];
         let mut offset = FIXED_HEADER_BYTES;
         for (number, field_width) in fields {
@@ -304,7 +344,12 @@ mod tests {
                 for expiry in
                     [Expiry::Never, Expiry::At(Seconds(1005)), Expiry::At(Seconds(90_000_000))]
                 {
-                    for unique in [None, Some(1), Some(u64::MAX)] {
+                    for unique in [
+                        None,
+                        Some(StoredUnique::Distance(1)),
+                        Some(StoredUnique::Distance(-1)),
+                        Some(StoredUnique::Whole(u64::MAX)),
+                    ] {
                         for is_chained in [false, true] {
                             let header = Header {
                                 key_bytes: 250,
@@ -328,6 +373,36 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_unique_is_stored_in_six_bytes_where_it_is_near_that_of_its_address() {
+        let near_and_far = [0, 1, 1 << 46, (1 << 47) - 1, 1 << 47, 1 << 48, 1 << 62, u64::MAX / 2];
+        for implied_unique in [0, 1, 1 << 47, 1 << 60, u64::MAX] {
+            for distance in near_and_far
+                .into_iter()
+                .flat_map(|distance: u64| [distance, distance.wrapping_neg()])
+            {
+                let unique = implied_unique.wrapping_add(distance);
+                let stored = StoredUnique::new(unique, implied_unique);
+                assert_eq!(stored.resolve(implied_unique), unique);
+                let is_near = (-(1 << 47)..1 << 47).contains(&(distance as i64));
+                assert_eq!(matches!(stored, StoredUnique::Distance(_)), is_near, "{distance}");
+                let header = Header {
+                    key_bytes: 1,
+                    value_bytes: 1,
+                    is_chained: false,
+                    flags: 0,
+                    expiry: Expiry::Never,
+                    unique: Some(stored),
+                };
+                let mut buffer = [0; HEADER_BYTES_MAX];
+                let len = header.write(Seconds(0), &mut buffer);
+                assert_eq!(len, MINIMAL_HEADER_BYTES + if is_near { 6 } else { 8 });
+                let parsed = Header::parse([buffer[2], buffer[3]], &buffer[4..len], Seconds(0));
+                assert_eq!(parsed, header);
             }
         }
     }

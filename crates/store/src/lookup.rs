@@ -203,17 +203,17 @@ impl Store {
 
     /// The CAS unique of an item.
     pub(crate) fn unique_of(&self, item: &LocatedItem) -> u64 {
-        item.header.unique.unwrap_or_else(|| self.segments.implied_unique(item.addr))
+        let implied_unique = self.segments.implied_unique(item.addr);
+        item.header.unique.map_or(implied_unique, |stored| stored.resolve(implied_unique))
     }
 
     /// The CAS unique for a copy of the same item: the old one if a client may know it.
     pub(crate) fn unique_for_copy(&self, item: &LocatedItem) -> UniqueSource {
-        match item.header.unique {
-            Some(unique) => UniqueSource::Exactly(unique),
-            None if self.is_unique_exposed(item.addr) => {
-                UniqueSource::Exactly(self.unique_of(item))
-            }
-            None => UniqueSource::Renewed(self.unique_of(item)),
+        let unique = self.unique_of(item);
+        if item.header.unique.is_some() || self.is_unique_exposed(item.addr) {
+            UniqueSource::Exactly(unique)
+        } else {
+            UniqueSource::Renewed(unique)
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::item::{
     self, HEADER_BYTES_MAX, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES, PIECE_HEADER_BYTES,
+    StoredUnique,
 };
 use crate::memory::{Addr, SegmentId};
 use crate::request::{Expiry, KeyHash, Seconds};
@@ -217,7 +218,7 @@ impl Appender {
             is_chained: matches!(new_record.body, RecordBody::Chain { .. }),
             flags: new_record.flags,
             expiry: new_record.expiry,
-            unique: stored_unique,
+            unique: stored_unique.map(|unique| StoredUnique::new(unique, implied_unique)),
         };
         let mut header_buffer = [0; HEADER_BYTES_MAX];
         let header_bytes = header.write(base_time, &mut header_buffer);
@@ -298,13 +299,21 @@ impl Appender {
 
     /// Seals segments that are older than the bound or expired as a whole; without a time, all.
     pub(crate) fn seal(&self, now: Option<Seconds>) {
+        self.seal_where(|open| {
+            now.is_none_or(|now| {
+                open.opened_at.0 + OPEN_SECONDS_MAX <= now.0 || open.last_expiry_s <= now.0
+            })
+        });
+    }
+
+    /// Closes the segments of a lower generation.
+    pub(crate) fn seal_outdated(&self, generation_min: u64) {
+        self.seal_where(|open| open.generation < generation_min);
+    }
+
+    fn seal_where(&self, is_due: impl Fn(&OpenSegment) -> bool) {
         for current_segment in self.open_segments.borrow_mut().iter_mut() {
-            let is_due = |open: &OpenSegment| {
-                now.is_none_or(|now| {
-                    open.opened_at.0 + OPEN_SECONDS_MAX <= now.0 || open.last_expiry_s <= now.0
-                })
-            };
-            if current_segment.as_ref().is_some_and(is_due)
+            if current_segment.as_ref().is_some_and(&is_due)
                 && let Some(due) = current_segment.take()
             {
                 self.store.segments.seal(

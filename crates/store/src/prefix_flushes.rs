@@ -18,6 +18,10 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Maximum number of prefixes that are remembered at once: two tables of them take 4 MiB.
 pub(crate) const PREFIXES_MAX: usize = 65_536;
+/// All tables take at most this part of the memory: in a small store they have fewer slots.
+const MEMORY_DIVISOR: u64 = 8;
+/// Of all tables, in slots of the largest: that and another one of its size, and the smaller ones.
+const LARGEST_TABLES: u64 = 3;
 /// Slots of the first table; it is at most half full, as each of them is.
 const FIRST_TABLE_SLOTS: usize = if cfg!(loom) { 2 } else { 1024 };
 /// Tables, each of twice the slots of the one before it; the last two are equal.
@@ -51,6 +55,8 @@ struct PrefixSlot {
 /// The table of the prefixes that were flushed.
 pub(crate) struct PrefixFlushes {
     seed: u64,
+    /// The first table of the largest size that this store may have; the one after it is as large.
+    first_largest_table: usize,
     /// Bytes of the shortest prefix.
     shortest_length: AtomicUsize,
     /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
@@ -62,6 +68,8 @@ pub(crate) struct PrefixFlushes {
     clear_count: AtomicU64,
     /// Prefixes in the active table.
     prefix_count: AtomicUsize,
+    /// Once no segment is older than this flush, many prefixes can be forgotten; 0 while there is room for more.
+    awaited_generation: AtomicU64,
     /// The lengths of prefixes: bit `n` of these 256 is set if one has `n` bytes.
     length_set: [AtomicU64; 4],
 }
@@ -71,15 +79,26 @@ pub(crate) struct PrefixFlushes {
 pub(crate) struct TableFull;
 
 impl PrefixFlushes {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// An empty table for a store with this much memory.
+    pub(crate) fn new(seed: u64, memory_bytes: u64) -> Self {
+        let bytes_with_largest = |table_index: &usize| {
+            LARGEST_TABLES * ((size_of::<PrefixSlot>() * FIRST_TABLE_SLOTS) << table_index) as u64
+        };
+        let affordable_tables =
+            |table_index: &usize| bytes_with_largest(table_index) <= memory_bytes / MEMORY_DIVISOR;
         PrefixFlushes {
             seed: mix(seed | 1, HASH_MULTIPLIER),
+            first_largest_table: (0..=FIRST_LARGEST_TABLE)
+                .rev()
+                .find(affordable_tables)
+                .unwrap_or(0),
             shortest_length: AtomicUsize::new(0),
             latest_flush_by_group: OnceLock::new(),
             tables: std::array::from_fn(|_| OnceLock::new()),
             active_table_index: AtomicUsize::new(0),
             clear_count: AtomicU64::new(0),
             prefix_count: AtomicUsize::new(0),
+            awaited_generation: AtomicU64::new(0),
             length_set: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -87,6 +106,40 @@ impl PrefixFlushes {
     /// Number of prefixes remembered.
     pub(crate) fn prefix_count(&self) -> usize {
         self.prefix_count.load(Ordering::Relaxed)
+    }
+
+    /// Maximum number of prefixes.
+    pub(crate) fn prefixes_max(&self) -> usize {
+        self.slots_of_table(self.first_largest_table) / 2
+    }
+
+    fn slots_of_table(&self, table_index: usize) -> usize {
+        FIRST_TABLE_SLOTS << table_index.min(self.first_largest_table)
+    }
+
+    /// Segments older than this flush should be swept, so that prefixes can be forgotten; `None` while there is room.
+    #[inline]
+    pub(crate) fn awaited_generation(&self) -> Option<u64> {
+        let generation = self.awaited_generation.load(Ordering::Relaxed);
+        (generation != 0).then_some(generation)
+    }
+
+    /// Once the table is three quarters full, chooses which half of its prefixes should be forgotten next, unless that
+    /// is chosen and has not become possible yet.
+    fn await_generation_if_nearly_full(&self, last_forgettable_flush: impl FnOnce() -> u64) {
+        let is_nearly_full = self.prefix_count() * 4 >= self.prefixes_max() * 3;
+        let is_awaiting =
+            self.awaited_generation().is_some_and(|awaited| awaited > last_forgettable_flush());
+        if !is_nearly_full || is_awaiting {
+            return;
+        }
+        let mut flush_numbers: Vec<u64> =
+            self.snapshot().into_iter().map(|(_, flush_number)| flush_number).collect();
+        let middle = flush_numbers.len() / 2;
+        if middle < flush_numbers.len() {
+            let (_, median, _) = flush_numbers.select_nth_unstable(middle);
+            self.awaited_generation.store(*median, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of all tables.
@@ -164,7 +217,7 @@ impl PrefixFlushes {
         &self,
         prefix: &[u8],
         flush_number: u64,
-        last_forgettable_flush: impl FnOnce() -> u64,
+        last_forgettable_flush: impl Fn() -> u64,
     ) -> Result<(), TableFull> {
         let hash = PrefixHasher::new(self.seed).hash(prefix, prefix.len());
         if let Some(slot) = self.active_slots().and_then(|slots| find_slot(slots, hash)) {
@@ -172,13 +225,21 @@ impl PrefixFlushes {
         } else {
             let is_full = |slots: &[PrefixSlot]| self.prefix_count() >= slots.len() / 2;
             if self.active_slots().is_none_or(is_full) {
-                self.rebuild(last_forgettable_flush())?;
+                let last_forgettable_flush = last_forgettable_flush();
+                let rebuilt = self.rebuild(last_forgettable_flush);
+                if rebuilt.is_err() {
+                    self.await_generation_if_nearly_full(|| last_forgettable_flush);
+                }
+                rebuilt?;
             }
             if let Some(length_word) = self.length_set.get(prefix.len() / WORD_BITS) {
                 length_word.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
             insert_hash(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.prefix_count.fetch_add(1, Ordering::Relaxed);
+            if self.awaited_generation().is_none() {
+                self.await_generation_if_nearly_full(|| 0);
+            }
         }
         self.record_group(prefix, flush_number);
         Ok(())
@@ -222,8 +283,8 @@ impl PrefixFlushes {
     /// Restores what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
     /// thread uses yet. `last_flush_number` is that of the last flush of all.
     pub(crate) fn restore(&self, prefixes: &[(u64, u64)], last_flush_number: u64) {
-        let table_index = (0..=FIRST_LARGEST_TABLE)
-            .find(|table_index| (FIRST_TABLE_SLOTS << table_index) / 2 >= prefixes.len());
+        let table_index = (0..=self.first_largest_table)
+            .find(|&table_index| self.slots_of_table(table_index) / 2 >= prefixes.len());
         let (Some(table_index), false) = (table_index, prefixes.is_empty()) else {
             return;
         };
@@ -232,7 +293,7 @@ impl PrefixFlushes {
         };
         let new_slot = || PrefixSlot { hash: AtomicU64::new(0), flush_number: AtomicU64::new(0) };
         let slots = table
-            .get_or_init(|| (0..FIRST_TABLE_SLOTS << table_index).map(|_| new_slot()).collect());
+            .get_or_init(|| (0..self.slots_of_table(table_index)).map(|_| new_slot()).collect());
         let mut shortest_length = usize::MAX;
         for &(hash, flush_number) in prefixes {
             insert_hash(slots, hash, flush_number);
@@ -264,14 +325,14 @@ impl PrefixFlushes {
             slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > last_forgettable_flush)
         };
         let retained_count = retained().count();
+        let first_largest_table = self.first_largest_table;
         let next_table_index = match active_table_index {
             _ if old_slots.is_empty() => active_table_index,
-            _ if active_table_index < FIRST_LARGEST_TABLE => active_table_index + 1,
-            FIRST_LARGEST_TABLE => FIRST_LARGEST_TABLE + 1,
-            _ => FIRST_LARGEST_TABLE,
+            _ if active_table_index <= first_largest_table => active_table_index + 1,
+            _ => first_largest_table,
         };
         if !old_slots.is_empty()
-            && active_table_index >= FIRST_LARGEST_TABLE
+            && active_table_index >= first_largest_table
             && retained_count >= old_slots.len() / 2
         {
             return Err(TableFull);
@@ -282,8 +343,7 @@ impl PrefixFlushes {
         let slots = table.get_or_init(|| {
             let new_slot =
                 || PrefixSlot { hash: AtomicU64::new(0), flush_number: AtomicU64::new(0) };
-            let slot_count = FIRST_TABLE_SLOTS << next_table_index.min(FIRST_LARGEST_TABLE);
-            (0..slot_count).map(|_| new_slot()).collect()
+            (0..self.slots_of_table(next_table_index)).map(|_| new_slot()).collect()
         });
         // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
         // them sees the count.
@@ -305,6 +365,7 @@ impl PrefixFlushes {
         }
         self.prefix_count.store(retained_count, Ordering::Relaxed);
         self.active_table_index.store(next_table_index, Ordering::Release);
+        self.awaited_generation.store(0, Ordering::Relaxed);
         Ok(())
     }
 

@@ -113,7 +113,6 @@ impl SetOperation<'_> {
             last_access: write.now(),
             parts: self.value_parts,
             is_growing: false,
-            is_same_item: false,
         })
     }
 
@@ -176,7 +175,6 @@ impl SetOperation<'_> {
             last_access: write.now(),
             parts: &new_parts,
             is_growing: true,
-            is_same_item: false,
         };
         write.publish(&new_copy).map(stored_outcome)
     }

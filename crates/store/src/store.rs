@@ -8,12 +8,13 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 use crate::counters::{self, CounterBlock, Counters};
 use crate::error::Error;
 use crate::eviction_reports::EvictionReports;
+use crate::flush::Flushes;
 use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, SegmentSource};
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
-use crate::prefix_flushes::{PREFIXES_MAX, TableFull};
+use crate::prefix_flushes::TableFull;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
@@ -183,7 +184,8 @@ impl Store {
 
     /// Makes everything written before under keys that start with `prefix` dead, at once and without a walk.
     ///
-    /// Up to 65,536 prefixes are remembered, each for as long as something written before its flush may be stored.
+    /// Up to 65,536 prefixes are remembered, each for as long as something written before its flush may be stored; in a
+    /// store of less than 48 MiB fewer. [`Worker::flush_prefix`](crate::Worker::flush_prefix) also makes room for more.
     ///
     /// # Errors
     /// [`Error::PrefixesFull`] if no further one can be; then nothing changed.
@@ -192,7 +194,7 @@ impl Store {
         let (segments, flushes) = (&self.segments, &self.segments.flushes);
         let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
         self.charge_prefix_table();
-        outcome.map_err(|TableFull| Error::PrefixesFull(PREFIXES_MAX))
+        outcome.map_err(|TableFull| Error::PrefixesFull(flushes.prefixes_max()))
     }
 
     /// Counts the table of flushed prefixes as it is now.
@@ -409,7 +411,7 @@ impl Layout {
             config.workers,
             self.budget,
             config.item_bytes_max,
-            config.hash_seed,
+            Flushes::new(config.hash_seed, config.memory_bytes),
         )
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::accounting::ItemAccounting;
 use crate::chain::ValuePart;
 use crate::epoch_participant::Participant;
+use crate::error::Error;
 use crate::eviction::{SweepGoal, Sweeper};
 use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
@@ -28,6 +29,11 @@ use crate::{arith, delete, get_and_update};
 
 /// Bytes swept in one call of `maintain`: about twenty small items, because requests wait for them.
 const MAINTAIN_SWEEP_BYTES: usize = 1 << 10;
+
+/// Bytes that one flush of a prefix sweeps at most.
+const OUTDATED_SWEEP_BYTES_MAX: usize = 1 << 20;
+/// And at least.
+const OUTDATED_SWEEP_BYTES_MIN: usize = 16 << 10;
 
 /// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
 ///
@@ -57,6 +63,24 @@ impl Store {
             last_maintained_at: Cell::new(Seconds(0)),
             participant,
         }
+    }
+}
+
+impl Store {
+    /// The bytes that one flush of a prefix sweeps: with as many flushes as there are free places when the first of
+    /// them does, an eighth of all, everything twice.
+    fn outdated_sweep_bytes(&self) -> usize {
+        let segments = &self.segments;
+        let stored_bytes = segments.in_use() * self.arena().segment_bytes();
+        let flush_count = segments.flushes.prefixes_max() / 8;
+        (stored_bytes / flush_count.max(1))
+            .clamp(OUTDATED_SWEEP_BYTES_MIN, OUTDATED_SWEEP_BYTES_MAX)
+    }
+
+    /// Whether a segment from before the flushes of prefixes that should be forgotten may still be read.
+    fn has_outdated_segments(&self) -> bool {
+        let awaited_generation = self.segments.flushes.awaited_generation();
+        awaited_generation.is_some_and(|awaited| self.segments.oldest_generation() < awaited)
     }
 }
 
@@ -249,6 +273,52 @@ impl Worker {
         }))
     }
 
+    /// Like [`Worker::try_flush_prefix`], but refused if that would have to wait.
+    ///
+    /// # Errors
+    /// [`Error::PrefixesFull`] if no further prefix can be remembered; then nothing changed.
+    pub fn flush_prefix(&self, prefix: &[u8], now: Seconds) -> Result<(), Error> {
+        self.sweep_outdated(now, OUTDATED_SWEEP_BYTES_MAX);
+        self.store.flush_prefix(prefix, now)
+    }
+
+    /// Makes everything written before under keys that start with `prefix` dead, at once and without a walk.
+    ///
+    /// When three quarters of the prefixes that can be remembered are, each call also does its share of emptying old
+    /// segments, so that prefixes are forgotten before there are too many. Waits while old segments are left.
+    ///
+    /// # Errors
+    /// [`NoRoomYet`]; else as [`Store::flush_prefix`], if old segments cannot be emptied.
+    pub fn try_flush_prefix(
+        &self,
+        prefix: &[u8],
+        now: Seconds,
+    ) -> Result<Result<(), Error>, NoRoomYet> {
+        self.sweep_outdated(now, self.store.outdated_sweep_bytes());
+        match self.store.flush_prefix(prefix, now) {
+            Err(Error::PrefixesFull(_)) if self.store.has_outdated_segments() => Err(NoRoomYet),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Sweeps about `bytes` bytes of segments from before flushes that should be forgotten, while there is room for what
+    /// is kept; true if there were some.
+    fn sweep_outdated(&self, now: Seconds, bytes: usize) -> bool {
+        let segments = &self.store.segments;
+        let Some(awaited_generation) = segments.flushes.awaited_generation() else {
+            return false;
+        };
+        if !self.begin_operation(now) || self.store.reserve_is_low() {
+            return false;
+        }
+        if self.participant.pass_if_nothing_borrowed() {
+            segments.reclaim_limbo_now();
+        }
+        // Also those for copies: what is moved must come into a younger segment.
+        self.appender.seal_outdated(awaited_generation);
+        self.sweeper.sweep(self.context(now), bytes, SweepGoal::Outdated)
+    }
+
     /// Does a bounded amount of background work (compaction, expiry, splits); true while there is more.
     pub fn maintain(&mut self, now: Seconds) -> bool {
         if !self.begin_operation(now) {
@@ -264,8 +334,9 @@ impl Worker {
         let swept = if self.store.reserve_is_low() {
             self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
         } else {
-            (is_new_second || is_sweeping)
-                && self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
+            self.sweep_outdated(now, MAINTAIN_SWEEP_BYTES)
+                || (is_new_second || is_sweeping)
+                    && self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };
         let resized = self.accounting.resize_index();
         let overflow_drained =

@@ -72,6 +72,8 @@ class AppResponse:
         self._writer: Writer | None = None
         self._writer_lock = threading.Lock()
         self.stored_reply: StoredReply | None = None
+        self.is_retried = False
+        """Whether the application is to get the request again, as it was sent."""
 
     # ---- for the application ----------------------------------------------------------------------
 
@@ -91,9 +93,9 @@ class AppResponse:
 
     def write(self, data: bytes) -> None:
         """Send a block at once, as the oldest kind of application does."""
-        if not self._is_head_sent and self.stored_reply is None:
+        if not self._is_head_sent and self.stored_reply is None and not self.is_retried:
             self._send_head()
-        if self.stored_reply is not None:
+        if self.stored_reply is not None or self.is_retried:
             return
         self._store_part(data)
         if not self._discards_body:
@@ -118,7 +120,7 @@ class AppResponse:
                 break
         if not self._status_line:
             raise RuntimeError("the application returned without calling start_response")
-        if not self._is_head_sent and self.stored_reply is None:
+        if not self._is_head_sent and self.stored_reply is None and not self.is_retried:
             self._send_head()
 
     @property
@@ -170,6 +172,10 @@ class AppResponse:
         head = self._handler.receive(status, fields, self._requested_at)
         if head.stored_reply is not None:
             self._take_stored_reply(head)
+            return
+        self.is_retried = head.is_retried
+        if head.is_retried:
+            run_steps(head.follow_up_steps)
             return
         self._writer = head.writer
         self._discards_body = head.status == 304 and head.writer is not None  # noqa: PLR2004

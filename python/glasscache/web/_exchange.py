@@ -253,7 +253,7 @@ class Exchange:
             return StoredReply(gateway_timeout())
         if isinstance(lookup.record, UncacheableRecord):
             if lookup.record.reason == SELF_REDIRECT:
-                return self._forward_as_sent()
+                return self.forward_as_sent()
             return self._forward(b"uri-miss; detail=uncacheable", may_store=True)
         if reuse is not None and reuse.kind == "pass":
             fetch = self._forward(b"bypass; detail=" + reuse.reason.encode())
@@ -492,7 +492,7 @@ class Exchange:
             self.lookup.remember_stored(record_bytes)
         return self._forward(forward_reason, may_store=may_store)
 
-    def _forward_as_sent(self) -> Fetch:
+    def forward_as_sent(self) -> Fetch:
         """Return a fetch of the request as it was sent: the application redirects the canonical URL."""
         fetch = self._forward(b"bypass; detail=" + SELF_REDIRECT.encode())
         fetch.fields, fetch.entry, fetch.is_as_sent = self.sent_request.fields, None, True

@@ -155,6 +155,7 @@ class Relay:
         "_requested_at",
         "_send_stored",
         "_writer",
+        "is_retried",
     )
 
     def __init__(
@@ -173,12 +174,14 @@ class Relay:
         self._reply_task: asyncio.Future[None] | None = None
         self._background: list[asyncio.Task[None]] = []
         self._has_head = self._is_head_only = False
+        self.is_retried = False
+        """Whether the application is to get the request again, as it was sent."""
 
     async def send(self, message: Message) -> None:
         """Take a message of the application."""
         message_type = message["type"]
-        if self._reply_task is not None:
-            return  # a stored response is sent in place of this one
+        if self._reply_task is not None or self.is_retried:
+            return  # another response is sent in place of this one
         if message_type == "http.response.start":
             await self._handle_start(message)
         elif self._writer is None:
@@ -199,10 +202,13 @@ class Relay:
         if head.stored_reply is not None:
             self._reply_stored(head.stored_reply, head.follow_up_steps)
             return
+        self.is_retried = head.is_retried
         if self._fetch.forward_reason == b"method" and head.follow_up_steps is not None:
             await run_steps_async(head.follow_up_steps)  # invalidated before the client hears of it
         elif head.follow_up_steps is not None:
             self._run_in_background(head.follow_up_steps)
+        if head.is_retried:
+            return
         if head.writer is not None and message.get("trailers"):
             self._run_in_background(head.writer.abandon("trailers"))
         else:

@@ -26,7 +26,7 @@ from glasscache.web._policy import (
     storable_fields,
 )
 from glasscache.web._reply import CACHE_NAME, CONDITIONAL_FIELDS, reply_of
-from glasscache.web._urls import invalidated_requests, redirects_to_itself
+from glasscache.web._urls import invalidated_requests, redirects_to_itself, redirects_to_sent_url
 from glasscache.web._writer import Writer
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ResponseHead:
         stored_reply: to send instead.
         writer: takes the body that is to be stored.
         follow_up_steps: what to carry out after the response was sent, if any.
+        is_retried: nothing is sent: the application is to get the request again, as it was sent.
 
     """
 
@@ -61,6 +62,7 @@ class ResponseHead:
     stored_reply: StoredReply | None = None
     writer: Writer | None = None
     follow_up_steps: Any = None
+    is_retried: bool = False
 
 
 class ResponseHandler:
@@ -87,12 +89,23 @@ class ResponseHandler:
                 return self._stale_head_for_error(entry, now)
             if status == 304 and self.fetch.fields is not request.fields:  # noqa: PLR2004
                 return self._revalidated_head(entry, fields, requested_at, now)
+        if self._is_sent_back(status, fields):
+            head = self._refused_head(status, fields, Refusal(SELF_REDIRECT))
+            head.is_retried = True
+            return head
         if self.fetch.may_store and self.fetch.method == "GET":
             return self._store_response(status, fields, requested_at, now)
         head = ResponseHead(status, self._add_cache_status(fields, status))
         if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
             head.follow_up_steps = self._remove_if_head_differs(fields, entry)
         return head
+
+    def _is_sent_back(self, status: int, fields: Fields) -> bool:
+        """Whether the application redirects the canonical URL to the one that the client has sent already."""
+        sent_request = self.exchange.sent_request
+        if self.fetch.is_as_sent or sent_request.url == self.request.url:
+            return False
+        return redirects_to_sent_url(sent_request, status, fields)
 
     def _store_response(
         self, status: int, fields: Fields, requested_at: float, now: float

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from glasscache.web._fields import Fields
     from glasscache.web._shared_state import SharedState
 
-__all__ = ["invalidated_requests", "redirects_to_itself", "request_of_url"]
+__all__ = ["invalidated_requests", "redirects_to_itself", "redirects_to_sent_url", "request_of_url"]
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
@@ -73,6 +73,18 @@ def redirects_to_itself(
     if target is None:
         return False
     own, other = (each.canonical(shared.settings_of(each)) for each in (request, target))
-    is_same_host = (own.scheme, own.host) == (other.scheme, other.host)
-    is_same_url = (own.path, own.query) == (other.path, other.query)
-    return is_same_url and (is_same_host or not KEYED_FIELDS.isdisjoint(request.headers))
+    return _is_same_url(own, other)
+
+
+def redirects_to_sent_url(request: Request, status: int, response_fields: Fields) -> bool:
+    """Whether a response sends its client to the very URL that the client has sent."""
+    if status not in _REDIRECTS:
+        return False
+    target = _named_request(request, combined_value(response_fields, b"location"))
+    return target is not None and _is_same_url(request, target)
+
+
+def _is_same_url(request: Request, target: Request) -> bool:
+    is_same_host = (request.scheme, request.host) == (target.scheme, target.host)
+    is_same_path = (request.path, request.query) == (target.path, target.query)
+    return is_same_path and (is_same_host or not KEYED_FIELDS.isdisjoint(request.headers))

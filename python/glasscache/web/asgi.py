@@ -128,6 +128,10 @@ class CacheASGI:
                 await relay.end()
         finally:
             relay.abandon()
+        if relay.is_retried:
+            await self._run_fetch(
+                exchange, exchange.forward_as_sent(), scope, _receive_nothing(), send
+            )
 
     async def _send_stored(
         self,

@@ -122,6 +122,10 @@ class CacheWSGI:
             if response.stored_reply is None:
                 response.close()
                 raise
+        if response.is_retried:
+            response.close()
+            fetch = exchange.forward_as_sent()
+            return self._run_fetch(exchange, fetch, environ, start_response)
         if response.stored_reply is None:
             return response.body
         try:

@@ -117,7 +117,9 @@ def append_slash(call: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("canonicalise", ['trailing_slash = "strip"', 'host = "www.shop.example"'])
-def test_no_redirect_leads_to_itself_for_ever(run_async: Any, canonicalise: str) -> None:
+def test_no_redirect_leads_to_itself(
+    run_async: Any, glasscache_client: Client, canonicalise: str
+) -> None:
     rules = Rules.from_text(
         f"[[rule]]\nthen = {{ ttl = {{ 200 = 300, 301 = 3600 }}, canonicalise = {{ {canonicalise} }} }}"
     )
@@ -126,15 +128,24 @@ def test_no_redirect_leads_to_itself_for_ever(run_async: Any, canonicalise: str)
         cache = CacheASGI(Origin(append_slash), client, rules)
         for start in ("/lamps", "/lamps/", "/lamps", "/lamps/"):
             url, status = start, 0
-            for _ in range(3):
+            for _ in range(2):
                 reply = await send_request(cache, url)
                 status = reply.status
-                if status == 200:
-                    break
+                assert url != reply["location"], (start, reply.fields)
                 url = reply["location"] or ""
-            assert status == 200, (start, reply.fields)
+            assert status == 200 or start == "/lamps/", (start, reply.fields)
+            await cache.settle()
 
     run_async(scenario)
+
+    def append_slash_wsgi(environ: Any) -> Any:
+        outcome = append_slash({"path": environ["PATH_INFO"]})
+        return f"{outcome[0]} x", outcome[1], [b"x"]
+
+    cache = CacheWSGI(WSGIOrigin(append_slash_wsgi), glasscache_client, rules)
+    for _ in range(2):
+        assert send_wsgi_request(cache, "/lamps/").status == 200
+        assert send_wsgi_request(cache, "/lamps")["location"] == "/lamps/"
 
 
 def test_a_write_invalidates_what_rules_for_get_have_stored(run_async: Any) -> None:

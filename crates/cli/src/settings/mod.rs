@@ -42,8 +42,8 @@ pub(crate) struct Settings {
     pub memory_bytes: u64,
     /// False: a full store refuses instead of evicting.
     pub evict: bool,
-    /// Largest item; `None` for the default, which depends on the memory.
-    pub item_bytes_max: Option<u64>,
+    /// Largest item.
+    pub item_bytes_max: u64,
     /// Simultaneous connections.
     pub connections_max: u32,
     /// Worker threads.
@@ -118,8 +118,9 @@ pub(crate) struct Settings {
     pub lru_maintainer: bool,
     /// File with the nodes for `config get cluster`.
     pub cluster_file: Option<PathBuf>,
-    /// Seconds without progress after which a worker that has work ends the process; 0 never.
-    pub watchdog_s: u32,
+    /// Seconds without progress after which a worker that has work ends the process; 0 never. See
+    /// [`Settings::watchdog_s`].
+    pub watchdog_s: Option<u32>,
     /// The exit code of a process that ends because a worker panicked or is stuck.
     pub failure_exit: u8,
     /// Leave the terminal.
@@ -147,7 +148,7 @@ impl Default for Settings {
             public: false,
             memory_bytes: 64 << 20,
             evict: true,
-            item_bytes_max: None,
+            item_bytes_max: 1 << 20,
             connections_max: 1024,
             threads: 4,
             backlog: 1024,
@@ -185,7 +186,7 @@ impl Default for Settings {
             lru_crawler: true,
             lru_maintainer: true,
             cluster_file: None,
-            watchdog_s: 5,
+            watchdog_s: None,
             failure_exit: 70,
             daemon: false,
             pid_file: None,
@@ -197,25 +198,30 @@ impl Default for Settings {
     }
 }
 
+/// [`Settings::watchdog_s`] without a memory file.
+const WATCHDOG_IN_MEMORY_S: u32 = 5;
+/// And with one, whose pages the kernel writes back.
+const WATCHDOG_IN_FILE_S: u32 = 60;
+
 impl Settings {
     /// Checks the relations between settings.
     pub(crate) fn check(&self) -> Result<(), String> {
         let half_memory = self.memory_bytes / 2;
-        let item_bytes_max = self.item_bytes_max();
-        if item_bytes_max > half_memory {
+        if self.item_bytes_max > half_memory {
             return Err(format!(
                 "max-item-size (-I): {} is too large, it must be at most half of memory-limit (-m), here {}",
-                value::format_size(item_bytes_max),
+                value::format_size(self.item_bytes_max),
                 value::format_size(half_memory)
             ));
         }
         if let Some(chunk_bytes) = self.slab_chunk_bytes_max
-            && (chunk_bytes > item_bytes_max || !item_bytes_max.is_multiple_of(chunk_bytes))
+            && (chunk_bytes > self.item_bytes_max
+                || !self.item_bytes_max.is_multiple_of(chunk_bytes))
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
                 value::format_size(chunk_bytes),
-                value::format_size(item_bytes_max)
+                value::format_size(self.item_bytes_max)
             ));
         }
         self.check_login()?;
@@ -302,14 +308,17 @@ impl Settings {
         self.auth_file.is_some() || self.sasl
     }
 
-    /// The largest item with its key: given, or one mebibyte and with little memory half of it.
-    pub(crate) fn item_bytes_max(&self) -> u64 {
-        self.item_bytes_max.unwrap_or((1 << 20).min(self.memory_bytes / 2))
+    /// Seconds without progress after which a worker that has work ends the process. A worker that writes to a file
+    /// waits in the kernel while the disk is slow, which is no reason to lose the cache.
+    pub(crate) fn watchdog_s(&self) -> u32 {
+        let default_s =
+            if self.memory_file.is_some() { WATCHDOG_IN_FILE_S } else { WATCHDOG_IN_MEMORY_S };
+        self.watchdog_s.unwrap_or(default_s)
     }
 
     /// The largest chunk of the slab classes, given or memcached's default for this item size.
     pub(crate) fn slab_chunk_bytes(&self) -> u64 {
-        self.slab_chunk_bytes_max.unwrap_or((1 << 19).min(self.item_bytes_max()))
+        self.slab_chunk_bytes_max.unwrap_or((1 << 19).min(self.item_bytes_max))
     }
 }
 

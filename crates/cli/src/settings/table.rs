@@ -106,10 +106,9 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "largest item, with suffix k or m; at most half of -m",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT)
-                .map(|bytes| settings.item_bytes_max = Some(bytes))
+            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|bytes| settings.item_bytes_max = bytes)
         },
-        show: |settings| format_size(settings.item_bytes_max()),
+        show: |settings| format_size(settings.item_bytes_max),
     },
     Setting {
         name: "conn-limit",
@@ -365,12 +364,12 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "watchdog",
         letter: None,
         argument_kind: ArgumentKind::Value("SECONDS"),
-        help: "end the process when a worker that has work makes no progress for so long, 2 to 3600; 0 never",
+        help: "end the process when a worker that has work makes no progress for so long, 2 to 3600 (with -e 60 by default); 0 never",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_watchdog_seconds(raw).map(|number| settings.watchdog_s = number)
+            parse_watchdog_seconds(raw).map(|number| settings.watchdog_s = Some(number))
         },
-        show: |settings| settings.watchdog_s.to_string(),
+        show: |settings| settings.watchdog_s().to_string(),
     },
     Setting {
         name: "failure-exit",

@@ -230,3 +230,35 @@ fn the_log_reports_whether_items_came_back() {
     assert!(lines[2].contains(": 1 items are back after "), "{log}");
     assert_line(lines[3], ": 1 items are saved");
 }
+
+/// Stores the key again as another client would, and returns its new unique.
+fn store_and_read_unique(server: &Server, value: &str) -> u64 {
+    let mut connection = server.connect();
+    assert_eq!(connection.request(&format!("set key 0 0 1\r\n{value}\r\n")), "STORED");
+    let line = connection.request("gets key\r\n");
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[test]
+fn a_unique_from_before_a_crash_never_matches_an_item_stored_after_it() {
+    let memory = Memory::new();
+    let start_in_memory = || {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1", "-u", "root", "-m", "8"]);
+        Server::run(command)
+    };
+    let starts: [&dyn Fn() -> Server; 2] = [&start_in_memory, &|| memory.start()];
+    for start in starts {
+        let mut last_unique = 0;
+        for end_signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGKILL] {
+            let mut server = start();
+            let unique = store_and_read_unique(&server, "a");
+            assert!(unique > last_unique, "{unique} after {last_unique}");
+            let request = format!("cas key 0 0 1 {last_unique}\r\nb\r\n");
+            assert_eq!(server.connect().request(&request), "EXISTS");
+            last_unique = unique;
+            send_signal(&server, end_signal);
+            server.wait();
+        }
+    }
+}

@@ -16,6 +16,9 @@ impl Server {
         request: &Request<'_>,
         now: Instant,
     ) -> BufferResult {
+        if self.options.waiter.is_some() {
+            return BufferResult::SendNow;
+        }
         let buffer_result = self.write_buffer.buffer_write(&self.state, request, now);
         if buffer_result != BufferResult::EnqueuedWithoutSender {
             return buffer_result;

@@ -53,8 +53,10 @@ impl Call<'_> {
             _ => this_thread_id(),
         };
         let pool = &self.server.pool;
-        self.connection = pool.checkout(thread_id, self.times.started, self.deadline);
+        let wait_until = self.blocking_deadline();
+        self.connection = pool.checkout(thread_id, self.times.started, wait_until);
         match &self.connection {
+            None if wait_until < self.deadline => Err(WaitError::WouldBlock.into()),
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
             Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),
             Some(_) => self.submit_requests(self.times.started),
@@ -65,6 +67,10 @@ impl Call<'_> {
         match self.try_begin_connect() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
+                self.stage = CallStage::Resolving;
+                Err(WaitError::WouldBlock.into())
+            }
+            Err(ConnectError::Deadline) if self.blocking_deadline() < self.deadline => {
                 self.stage = CallStage::Resolving;
                 Err(WaitError::WouldBlock.into())
             }
@@ -97,8 +103,9 @@ impl Call<'_> {
                 CandidateAddresses::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
+        let deadlines = (self.deadline, self.blocking_deadline());
         let (fd, candidates) =
-            connect::begin_connect(&server.endpoint, &server.resolver, self.deadline)?;
+            connect::begin_connect(&server.endpoint, &server.resolver, deadlines)?;
         self.candidates = candidates;
         Ok(Some(fd))
     }

@@ -27,8 +27,9 @@ use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
 use crate::request::Request;
-use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
+use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait, wait_by};
 use crate::transport::connect::CandidateAddresses;
+use crate::waiter::{AwaitedSocket, Waiter};
 use crate::write_buffer::WriteBatch;
 use failure::StepError;
 #[cfg(feature = "tokio")]
@@ -169,22 +170,50 @@ impl<'a> Call<'a> {
     /// Drives the call alone until there is something for the caller.
     pub fn run(&mut self) -> Result<CallEvent, Error> {
         loop {
-            match self.advance(WaitLimit::UntilDeadline)? {
-                CallEvent::Waiting => {
-                    let Some((fd, flags)) = self.poll_interest() else {
-                        continue;
-                    };
-                    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-                    match wait(&mut fds, self.wait_deadline()) {
-                        Ok(()) => {}
-                        Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
-                        Err(WaitError::Interrupted) => return Ok(CallEvent::Interrupted),
-                        Err(wait_error) => self.handle_wait_error(wait_error)?,
-                    }
-                }
+            match self.advance(self.wait_limit())? {
+                CallEvent::Waiting => match self.wait() {
+                    Ok(()) => {}
+                    Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
+                    Err(WaitError::Interrupted) => return Ok(CallEvent::Interrupted),
+                    Err(wait_error) => self.handle_wait_error(wait_error)?,
+                },
                 event => return Ok(event),
             }
         }
+    }
+
+    /// Whether it may block the thread.
+    fn wait_limit(&self) -> WaitLimit {
+        match self.waiter() {
+            Some(_) => WaitLimit::NoWait,
+            None => WaitLimit::UntilDeadline,
+        }
+    }
+
+    /// What waits in place of the thread.
+    fn waiter(&self) -> Option<&dyn Waiter> {
+        self.server.options.waiter.as_deref()
+    }
+
+    /// Until when a step may block the thread: with a waiter not at all.
+    fn blocking_deadline(&self) -> Instant {
+        match self.waiter() {
+            Some(_) => Instant::now().min(self.deadline),
+            None => self.deadline,
+        }
+    }
+
+    /// Waits for the socket; without one, which happens with a waiter only, for a moment.
+    fn wait(&self) -> Result<(), WaitError> {
+        let interest = self.poll_interest();
+        if let Some(waiter) = self.waiter() {
+            let socket = interest.map(AwaitedSocket::new);
+            return wait_by(waiter, socket.as_slice(), self.wait_deadline());
+        }
+        let Some((fd, flags)) = interest else {
+            return Ok(());
+        };
+        wait(&mut [PollFd::from_borrowed_fd(fd, flags)], self.wait_deadline())
     }
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.

@@ -7,7 +7,8 @@ use rustix::event::PollFd;
 use super::{Call, CallEvent, CallStage};
 use crate::error::Error;
 use crate::pipeline::Reply;
-use crate::transport::blocking::{WaitError, WaitLimit, wait};
+use crate::transport::blocking::{WaitError, WaitLimit, wait, wait_by};
+use crate::waiter::AwaitedSocket;
 
 /// Drives calls to several servers until each has received its first reply or has failed; the
 /// replies are not read yet. A call's failure is its own: the others continue.
@@ -39,18 +40,11 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         let (Some(deadline), Some(wait_deadline)) = (deadline, wait_deadline) else {
             return true;
         };
-        let waiting_calls =
-            calls.iter().filter(|(call, error)| error.is_none() && !call.has_first_reply());
-        let mut fds: Vec<_> = waiting_calls
-            .filter_map(|(call, _)| call.poll_interest())
-            .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
-            .collect();
-        match wait(&mut fds, wait_deadline) {
+        match wait_for_any(calls, wait_deadline) {
             Ok(()) => {}
             Err(WaitError::Deadline) if Instant::now() < deadline => {} // a call tries its next address
             Err(WaitError::Interrupted) => return false,
             Err(wait_error) => {
-                drop(fds);
                 for (call, error) in calls.iter_mut() {
                     if error.is_none() && !call.has_first_reply() {
                         *error = call.handle_wait_error(wait_error).err();
@@ -59,6 +53,19 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
             }
         }
     }
+}
+
+/// Waits until the socket of one of the calls is ready or the deadline passes.
+fn wait_for_any(calls: &[(Call<'_>, Option<Error>)], deadline: Instant) -> Result<(), WaitError> {
+    let waiting_calls =
+        calls.iter().filter(|(call, error)| error.is_none() && !call.has_first_reply());
+    let sockets = waiting_calls.filter_map(|(call, _)| call.poll_interest());
+    if let Some(waiter) = calls.first().and_then(|(call, _)| call.waiter()) {
+        let sockets: Vec<_> = sockets.map(AwaitedSocket::new).collect();
+        return wait_by(waiter, &sockets, deadline);
+    }
+    let fds = sockets.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+    wait(&mut fds.collect::<Vec<_>>(), deadline)
 }
 
 impl Call<'_> {

@@ -8,7 +8,8 @@ use super::{Call, CallEvent, CallStage, StepError};
 use crate::engine::connection::ConnectionEvent;
 use crate::error::Error;
 use crate::pool::PooledConnection;
-use crate::transport::blocking::{WaitError, WaitLimit, wait};
+use crate::transport::blocking::{WaitError, WaitLimit, wait, wait_by};
+use crate::waiter::AwaitedSocket;
 
 /// A value at least this long is handed out while it is still arriving, to be received into its target.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
@@ -188,13 +189,20 @@ impl Call<'_> {
         while let Some(remaining_target) =
             target.get_mut(received_bytes..).filter(|remaining_target| !remaining_target.is_empty())
         {
-            let receive_result = match socket_connection.receive_into(remaining_target, deadline) {
-                // The socket's own time-out ended early, or none could be set for so short a time.
-                Err(WaitError::WouldBlock) => {
-                    let mut fds = [PollFd::from_borrowed_fd(socket_connection.fd(), PollFlags::IN)];
-                    wait(&mut fds, deadline).map(|()| 0)
+            let waiter = self.server.options.waiter.as_deref();
+            let receive_result =
+                socket_connection.receive_into(remaining_target, deadline, waiter.is_none());
+            let interest = (socket_connection.fd(), PollFlags::IN);
+            let receive_result = match (receive_result, waiter) {
+                (Err(WaitError::WouldBlock), Some(waiter)) => {
+                    wait_by(waiter, &[AwaitedSocket::new(interest)], deadline).map(|()| 0)
                 }
-                receive_result => receive_result,
+                // The socket's own time-out ended early, or none could be set for so short a time.
+                (Err(WaitError::WouldBlock), None) => {
+                    let (fd, flags) = interest;
+                    wait(&mut [PollFd::from_borrowed_fd(fd, flags)], deadline).map(|()| 0)
+                }
+                (receive_result, _) => receive_result,
             };
             match receive_result {
                 Ok(newly_received_bytes) => received_bytes += newly_received_bytes,

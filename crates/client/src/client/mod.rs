@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use glasscache_protocol::meta::request::WireKey;
+
 use crate::address::Address;
 use crate::costs::Costs;
 pub use crate::engine::operation::Value;
@@ -159,6 +161,17 @@ impl Client {
         let members = self.membership.current();
         let server = members.servers.get(members.slot_of(key));
         server.cloned().ok_or(Error::Closed)
+    }
+
+    /// Notes that a change of a key was not made, and that its caller was not told so by an error: the next call to its
+    /// server removes the key, so that the older value does not come back.
+    pub fn mark_uncertain(&self, key: WireKey<'_>) {
+        if let Some(near) = &self.near {
+            let _ = near.forget(&self.keys().decode(key)); // what came from the wire has a form for it
+        }
+        if let Ok(server) = self.server_of(key.bytes) {
+            server.uncertain.add([key.into()]);
+        }
     }
 
     /// Refuses calls of a client that was closed.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Budget, Client};
 use crate::error::{Context, Error, Phase};
 use crate::near::NearRead;
+use crate::waiter::PAUSE;
 
 /// How late a signal is handled: unlike a wait for a socket, this one does not end by it.
 const SIGNAL_DELAY_MAX: Duration = Duration::from_millis(50);
@@ -50,8 +51,14 @@ impl Client {
                 self.time_out_near(read);
                 return Ok(());
             }
-            thread_waker.wait(time_left.min(SIGNAL_DELAY_MAX));
-            if !(budget.should_continue)() {
+            let was_interrupted = match &self.options().waiter {
+                Some(waiter) => !waiter.wait(&[], time_left.min(PAUSE)),
+                None => {
+                    thread_waker.wait(time_left.min(SIGNAL_DELAY_MAX));
+                    true // signals are handled here only
+                }
+            };
+            if was_interrupted && !(budget.should_continue)() {
                 return Err(Error::Interrupted);
             }
         }

@@ -47,6 +47,21 @@ pub fn value_of_reply<'p>(
     }))
 }
 
+/// Interprets the reply to a read of flags: they and the CAS unique; `None` on a miss.
+pub fn flags_and_cas_of_reply(
+    reply: Reply,
+    pipeline: &Pipeline,
+    server: &str,
+) -> Result<Option<(u32, u64)>, Error> {
+    let found = pipeline.found_values().first();
+    Ok(match (refusal_to_error(reply, server)?, found) {
+        (Reply::Meta(meta), None) if meta.code == MetaCode::Done => {
+            Some((meta.client_flags, meta.cas.unwrap_or_default()))
+        }
+        (_, found) => found.map(|found| (found.flags, found.cas)),
+    })
+}
+
 /// Interprets the reply to a write.
 pub fn write_outcome_of_reply(reply: Reply, server: &str) -> Result<WriteOutcome, Error> {
     match refusal_to_error(reply, server)? {

@@ -7,6 +7,7 @@
 mod bulk_requests;
 pub mod connection;
 mod counter;
+mod extending;
 pub mod health;
 pub mod interpret;
 pub mod operation;
@@ -21,6 +22,7 @@ pub mod uncertain;
 pub use crate::error::Failures;
 pub use bulk_requests::{BulkRequests, BulkResult, RetryState};
 pub use counter::{Counter, InitialNumber};
+pub use extending::Extending;
 pub use refused_value::RefusedValueSteps;
 pub use step::{Step, StepOutcome};
 pub(crate) use store_many::IndexAndSlot;

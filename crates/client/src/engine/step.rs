@@ -2,7 +2,9 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::interpret::{number_of_reply, refusal_to_error, write_outcome_of_reply};
+use super::interpret::{
+    flags_and_cas_of_reply, number_of_reply, refusal_to_error, write_outcome_of_reply,
+};
 use super::operation::{Operation, store_outcome};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
@@ -25,6 +27,8 @@ pub enum StepOutcome {
     WriteOutcome(WriteOutcome),
     /// The number after an increment or decrement; `None`: the key has no item.
     Number(Option<u64>),
+    /// Client flags and CAS unique of the value under the key; `None`: there is none.
+    Flags(Option<(u32, u64)>),
     /// The largest item size in bytes, 0 if the server does not report it.
     ItemBytesMax(u64),
 }
@@ -45,8 +49,13 @@ impl Operation for Step<'_> {
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepOutcome, Error> {
         match self.request {
-            Request::Store { item, .. } => store_outcome(reply, item.key, item.body.len(), server)
-                .map(StepOutcome::WriteOutcome),
+            Request::Flags { .. } => {
+                flags_and_cas_of_reply(reply, pipeline, server).map(StepOutcome::Flags)
+            }
+            Request::Store { item, .. } | Request::Extend { item, .. } => {
+                store_outcome(reply, item.key, item.body.len(), server)
+                    .map(StepOutcome::WriteOutcome)
+            }
             Request::Arithmetic { .. } => {
                 number_of_reply(reply, pipeline, server).map(StepOutcome::Number)
             }

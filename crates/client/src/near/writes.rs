@@ -84,7 +84,7 @@ impl Drop for NearWriteGuard {
 /// Appends the keys whose value or expiry a request changes.
 fn push_changed_keys(request: &Request<'_>, keys: &mut Vec<NearKey>) {
     match *request {
-        Request::Store { item, .. } => keys.push(near_key(item.key)),
+        Request::Store { item, .. } | Request::Extend { item, .. } => keys.push(near_key(item.key)),
         Request::StoreMany { items, .. } => {
             keys.extend(items.iter().map(|item| near_key(item.key)));
         }
@@ -99,6 +99,7 @@ fn push_changed_keys(request: &Request<'_>, keys: &mut Vec<NearKey>) {
         | Request::GetMany { .. }
         | Request::GetWithTtls { .. }
         | Request::Inspect { .. }
+        | Request::Flags { .. }
         | Request::Flush { .. }
         | Request::FlushPrefix { .. }
         | Request::Stats { .. }

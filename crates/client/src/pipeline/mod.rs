@@ -112,6 +112,8 @@ pub struct MetaReply {
     pub was_hit: Option<bool>,
     /// The CAS unique.
     pub cas: Option<u64>,
+    /// The client flags; 0 where they were not requested.
+    pub client_flags: u32,
     /// This client has won the right to refill.
     pub won: bool,
     /// The item is stale.

@@ -384,6 +384,7 @@ fn parse_meta_reply(
         last_access_s: meta_flags.last_access_s,
         was_hit: meta_flags.was_hit,
         cas: meta_flags.cas,
+        client_flags: meta_flags.client_flags,
         won: meta_flags.won,
         stale: meta_flags.is_stale,
     };

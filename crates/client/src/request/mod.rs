@@ -54,6 +54,10 @@ pub enum Request<'a> {
     GetWithTtls { keys: &'a [WireKey<'a>] },
     /// One write of a value.
     Store { mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool },
+    /// One append or prepend, if the value has this CAS unique and the command set can compare it; 0 compares nothing.
+    Extend { mode: StoreMode, item: Item<'a>, unique: u64, noreply: bool },
+    /// Client flags and CAS unique of one value; with the value where the command set has no other way.
+    Flags { key: WireKey<'a> },
     /// Many writes, with an error for each that fails.
     StoreMany { mode: StoreMode, items: &'a [Item<'a>], exptime: i64, quiet: bool },
     /// One removal.
@@ -128,9 +132,11 @@ impl<'a> Request<'a> {
             | Self::Touch { .. }
             | Self::GetAndTouch { .. }
             | Self::Inspect { .. }
+            | Self::Flags { .. }
             | Self::Stats { .. }
             | Self::Version => true,
             Self::Store { .. }
+            | Self::Extend { .. }
             | Self::StoreMany { .. }
             | Self::Arithmetic { .. }
             | Self::Flush { .. }
@@ -154,10 +160,13 @@ impl<'a> Request<'a> {
             Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
                 CallClass::Single(OperationKind::Read, 0)
             }
-            Self::Store { item, .. } => CallClass::Single(OperationKind::Write, item.body.len()),
-            Self::Delete { .. } | Self::Touch { .. } | Self::Arithmetic { .. } => {
-                CallClass::Single(OperationKind::Other, 0)
+            Self::Store { item, .. } | Self::Extend { item, .. } => {
+                CallClass::Single(OperationKind::Write, item.body.len())
             }
+            Self::Delete { .. }
+            | Self::Touch { .. }
+            | Self::Arithmetic { .. }
+            | Self::Flags { .. } => CallClass::Single(OperationKind::Other, 0),
             Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
             Self::GetWithTtls { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
             Self::StoreMany { items, .. } => {
@@ -177,6 +186,7 @@ impl<'a> Request<'a> {
         matches!(
             self,
             Self::Store { .. }
+                | Self::Extend { .. }
                 | Self::StoreMany { .. }
                 | Self::Delete { .. }
                 | Self::DeleteMany { .. }
@@ -188,6 +198,7 @@ impl<'a> Request<'a> {
         matches!(
             self,
             Self::Store { noreply: true, .. }
+                | Self::Extend { noreply: true, .. }
                 | Self::Delete { noreply: true, .. }
                 | Self::Touch { noreply: true, .. }
                 | Self::Arithmetic { noreply: true, .. }
@@ -197,7 +208,11 @@ impl<'a> Request<'a> {
     /// The body that is sent without a copy, after what [`Self::write`] wrote.
     pub fn external_body(&self) -> Option<&'a [u8]> {
         match self {
-            Self::Store { item, .. } if item.body.len() > COPIED_BODY_BYTES_MAX => Some(item.body),
+            Self::Store { item, .. } | Self::Extend { item, .. }
+                if item.body.len() > COPIED_BODY_BYTES_MAX =>
+            {
+                Some(item.body)
+            }
             _ => None,
         }
     }

@@ -26,6 +26,18 @@ impl Request<'_> {
             return Err(Unsupported(operation));
         }
         match *self {
+            Self::Flags { key } => return Request::Get { key, cas: true }.write_binary(writer),
+            Self::Extend { mode, ref item, unique, noreply } => {
+                let opcode_and_opaque = begin_request(writer, store_opcode(mode), noreply);
+                let value_bytes = item.body.len() as u32;
+                with_raw_key(item.key, |raw_key| {
+                    let out = &mut *writer.out;
+                    binary::append_or_prepend(out, opcode_and_opaque, raw_key, value_bytes, unique);
+                });
+                if item.body.len() <= COPIED_BODY_BYTES_MAX {
+                    writer.out.extend_from_slice(item.body);
+                }
+            }
             Self::Get { key, cas } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GETK, cas);
                 with_raw_key(key, |raw_key| {

@@ -13,6 +13,13 @@ impl Request<'_> {
             return Err(Unsupported(operation));
         }
         match *self {
+            Self::Flags { key } => Request::Get { key, cas: true }.write_shared(writer),
+            Self::Extend { mode, ref item, noreply, .. } => {
+                write_classic_store(writer, mode, item, 0, noreply);
+                if self.external_body().is_none() {
+                    push_body(writer.out, item.body);
+                }
+            }
             Self::Store { mode, ref item, exptime, noreply } => {
                 write_classic_store(writer, mode, item, exptime, noreply);
                 if self.external_body().is_none() {
@@ -80,11 +87,12 @@ impl Request<'_> {
     fn has_base64_key(&self) -> bool {
         match self {
             Self::Get { key, .. }
+            | Self::Flags { key }
             | Self::Delete { key, .. }
             | Self::Touch { key, .. }
             | Self::GetAndTouch { key, .. }
             | Self::Arithmetic { key, .. } => key.is_base64,
-            Self::Store { item, .. } => item.key.is_base64,
+            Self::Store { item, .. } | Self::Extend { item, .. } => item.key.is_base64,
             Self::StoreMany { items, .. } => items.iter().any(|item| item.key.is_base64),
             Self::DeleteMany { keys } | Self::GetWithTtls { keys } => {
                 keys.iter().any(|key| key.is_base64)

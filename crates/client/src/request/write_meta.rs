@@ -20,6 +20,14 @@ impl Request<'_> {
                     push_body(writer.out, item.body);
                 }
             }
+            Self::Extend { mode, ref item, unique, noreply } => {
+                let common = begin_meta_command(writer, item.key, noreply);
+                let length_and_unique = (item.body.len(), unique);
+                meta::extend(writer.out, mode, item.key, length_and_unique, common);
+                if item.body.len() <= COPIED_BODY_BYTES_MAX {
+                    push_body(writer.out, item.body);
+                }
+            }
             Self::StoreMany { mode, items, exptime, quiet } => {
                 let first_opaque = writer.reserve_opaques(items.len());
                 for (opaque, item) in (0..).map(|index| first_opaque.wrapping_add(index)).zip(items)
@@ -73,9 +81,10 @@ impl Request<'_> {
             Self::Get { key, cas } if key.is_base64 => {
                 (key, GetFields { value: true, cas, ..defaults }, false)
             }
+            Self::Flags { key } => (key, GetFields { flags: true, cas: true, ..defaults }, false),
             Self::Touch { key, exptime, noreply } => {
                 let touch = Some(exptime);
-                (key, GetFields { touch, ..defaults }, noreply)
+                (key, GetFields { flags: true, touch, ..defaults }, noreply)
             }
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);

@@ -117,7 +117,7 @@ impl BackgroundConnection {
 /// A connection to the first of the server's addresses that takes one.
 fn connect_first_address(target: &ConnectTarget<'_>, deadline: Instant) -> Option<OwnedFd> {
     let (mut fd, mut candidates) =
-        connect::begin_connect(target.endpoint, target.resolver, deadline).ok()?;
+        connect::begin_connect(target.endpoint, target.resolver, (deadline, deadline)).ok()?;
     loop {
         let is_writable = wait_until_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
         if is_writable && connect::finish_connect(fd.as_fd()).is_ok() {

@@ -24,11 +24,12 @@ pub(crate) enum ConnectError {
 pub(crate) fn begin_connect(
     endpoint: &Endpoint,
     resolver: &Resolver,
-    deadline: Instant,
+    (deadline, lookup_deadline): (Instant, Instant),
 ) -> Result<(OwnedFd, CandidateAddresses), ConnectError> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
-            let addresses = resolver.find(host, *port, deadline).ok_or(ConnectError::Deadline)?;
+            let addresses =
+                resolver.find(host, *port, lookup_deadline).ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
             let mut candidates = CandidateAddresses::new(resolver.last_connected_first(addresses));
             let fd = candidates.begin_first(deadline)?;

@@ -8,7 +8,9 @@ use super::decompress_error::DecompressError;
 use super::dialect::{
     Body, CompressionFormat, Dialect, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
 };
-use super::{Array, ComputeInfo, Decoded, Method, ValueCosts, ValueError, ValueRef, typed};
+use super::{
+    Array, ComputeInfo, Decoded, Method, UnpackBudget, ValueCosts, ValueError, ValueRef, typed,
+};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +143,27 @@ impl Codec {
     pub fn is_raw(&self, flags: u32) -> bool {
         // Anything that must be unpacked does not borrow its empty form as bytes.
         matches!(self.decode(flags, &[]), Ok((Decoded::Bytes(Cow::Borrowed(_)), _)))
+    }
+
+    /// Whether the dialect tells types apart by their flags, so that bytes cannot be joined to any value.
+    pub fn has_types(&self) -> bool {
+        !matches!(self.options.dialect, Dialect::Raw | Dialect::Flagged)
+    }
+
+    /// Whether a value of these flags is still one with `bytes` before or after it.
+    pub fn can_extend(&self, flags: u32, bytes: &[u8]) -> bool {
+        let reader = self.dialect_of(flags).dialect_format();
+        if reader.compression_of_flags(flags).is_some() {
+            return false;
+        }
+        let limits = ReadLimits { pickle: false, bytes_max: bytes.len() };
+        match reader.read(flags, Cow::Borrowed(bytes), limits) {
+            Ok(Decoded::Str(_) | Decoded::Bytes(_) | Decoded::RawJson(_)) => true,
+            Ok(Decoded::Int(_) | Decoded::BigInt(_)) => {
+                !Dialect::is_bool(flags) && bytes.iter().all(u8::is_ascii_digit)
+            }
+            _ => false,
+        }
     }
 
     /// Whether decoding a short value of these flags takes less time than reading the clock.
@@ -302,12 +325,41 @@ impl Codec {
         flags: u32,
         bytes: &'b [u8],
     ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
+        self.decode_within(flags, bytes, self.options.decompressed_bytes_max)
+    }
+
+    /// As [`Self::decode`], of one of the values of a call, which are bounded together.
+    pub fn decode_of_call<'b>(
+        &self,
+        flags: u32,
+        bytes: &'b [u8],
+        budget: &mut UnpackBudget,
+    ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
+        let value_bytes_max = self.options.decompressed_bytes_max;
+        let bytes_max = budget.bytes_max(bytes.len(), value_bytes_max);
+        let (decoded, costs) = match self.decode_within(flags, bytes, bytes_max) {
+            Err(error) if bytes_max < value_bytes_max && is_expanding(flags, &error) => {
+                let limit = value_bytes_max;
+                return Err(ValueError::CallTooLarge { flags, wire_bytes: bytes.len(), limit });
+            }
+            result => result?,
+        };
+        budget.add(bytes.len(), unpacked_bytes(&decoded, &costs));
+        Ok((decoded, costs))
+    }
+
+    fn decode_within<'b>(
+        &self,
+        flags: u32,
+        bytes: &'b [u8],
+        bytes_max: usize,
+    ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
         let stored_bytes = bytes.len();
         let (flags, bytes) = match self.compute_info(flags, bytes) {
             Some((_, flags, bytes)) => (flags, bytes),
             None => (flags, bytes),
         };
-        let (decoded, costs) = self.decode_value(flags, bytes)?;
+        let (decoded, costs) = self.decode_value(flags, bytes, bytes_max)?;
         Ok((decoded, ValueCosts { wire_bytes: stored_bytes, ..costs }))
     }
 
@@ -316,6 +368,7 @@ impl Codec {
         &self,
         flags: u32,
         bytes: &'b [u8],
+        bytes_max: usize,
     ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
         let dialect = self.dialect_of(flags);
         let reader = dialect.dialect_format();
@@ -326,7 +379,6 @@ impl Codec {
         };
         let unreadable =
             |problem: &str| ValueError::Unreadable { flags, dialect, what: problem.to_owned() };
-        let bytes_max = self.options.decompressed_bytes_max;
         let plain = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(compression_format) => {
@@ -363,6 +415,20 @@ impl Codec {
 
     fn unwritable_error(&self, refusal: &ValueRefusal) -> ValueError {
         ValueError::Unwritable { dialect: self.options.dialect, what: refusal.0.to_string() }
+    }
+}
+
+/// Whether an error may mean that a value takes too much memory: it is compressed, or of a form that says so by a refusal.
+fn is_expanding(flags: u32, error: &ValueError) -> bool {
+    matches!(error, ValueError::TooLarge { .. }) || Dialect::is_expanding(flags)
+}
+
+/// The bytes of a value in memory, as far as they are bounded.
+fn unpacked_bytes(decoded: &Decoded<'_>, costs: &ValueCosts) -> usize {
+    match decoded {
+        Decoded::Ints(numbers) => size_of_val(numbers.as_slice()),
+        Decoded::Array(array) => array.body.len(),
+        _ => costs.plain_bytes,
     }
 }
 

@@ -239,6 +239,11 @@ fn inflate(
     }
 }
 
+/// Shortest block of a zstd frame (RFC 8878, 3.1.1.2): its header, and one byte that is repeated.
+const ZSTD_BLOCK_BYTES_MIN: usize = 4;
+/// Most plain bytes of a block.
+const ZSTD_BLOCK_PLAIN_BYTES_MAX: u64 = 128 << 10;
+
 fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let plain_bytes =
         zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| DecompressError::Corrupt)?;
@@ -247,6 +252,10 @@ fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Decompres
     };
     if plain_bytes > bytes_max as u64 {
         return Err(DecompressError::TooLarge);
+    }
+    let blocks_max = (packed.len() / ZSTD_BLOCK_BYTES_MIN) as u64 + 1;
+    if plain_bytes > blocks_max * ZSTD_BLOCK_PLAIN_BYTES_MAX {
+        return Err(DecompressError::Corrupt);
     }
     ZSTD_DECOMPRESSOR.with_borrow_mut(|cached| {
         if cached.is_none() {
@@ -295,8 +304,9 @@ fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Decompress
 
 fn decompress_quicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let limit = u32::try_from(bytes_max).unwrap_or(u32::MAX);
-    quicklz::decompress(&mut packed, limit).map_err(|error| match error {
+    let plain = quicklz::decompress(&mut packed, limit).map_err(|error| match error {
         quicklz::Error::SizeLimitExceeded { .. } => DecompressError::TooLarge,
         _ => DecompressError::Corrupt,
-    })
+    })?;
+    if packed.is_empty() { Ok(plain) } else { Err(DecompressError::Corrupt) }
 }

@@ -18,6 +18,7 @@ mod pickle;
 #[cfg(test)]
 mod tests;
 pub mod typed;
+mod unpack_budget;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use compress::{Compression, Method};
 pub use compute_info::ComputeInfo;
 pub(crate) use dialect::MANIFEST_FLAGS;
 pub use dialect::{DIALECTS, Dialect};
+pub use unpack_budget::UnpackBudget;
 
 /// A value to be stored, borrowed from its owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,6 +188,18 @@ pub enum ValueError {
         "decompression bomb: more than {limit} bytes from {wire_bytes} (decompressed_bytes_max), flags {flags:#x}"
     )]
     TooLarge {
+        /// The flags of the item.
+        flags: u32,
+        /// Bytes on the wire.
+        wire_bytes: usize,
+        /// `decompressed_bytes_max`.
+        limit: usize,
+    },
+    /// The values of one call, of which this is not the first, would pass their bound together.
+    #[error(
+        "the values of one call take too much memory: more than {limit} bytes and 32 for each byte on the wire, {wire_bytes} of this one; read fewer keys in a call, or raise decompressed_bytes_max, flags {flags:#x}"
+    )]
+    CallTooLarge {
         /// The flags of the item.
         flags: u32,
         /// Bytes on the wire.

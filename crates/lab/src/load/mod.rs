@@ -83,9 +83,7 @@ impl From<rustix::io::Errno> for Error {
 pub enum ValueCheck {
     /// Its length and 16 bytes at both ends.
     #[default]
-    Ends,
-    /// Every byte of a value of up to 64 KiB, the ends of a longer one.
-    UpTo64KiB,
+    Edges,
     /// Every byte.
     Full,
 }
@@ -155,7 +153,7 @@ impl LoadPlan {
             depth: 1,
             pace: Pace::Closed,
             window: Window::Whole,
-            check: ValueCheck::Ends,
+            check: ValueCheck::Edges,
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,

@@ -14,6 +14,7 @@ use glasscache_client::request::Request;
 use glasscache_client::{Budget, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 
 use super::bulk_state::BulkState;
 use super::delayed_call::seconds_left;
@@ -176,7 +177,7 @@ impl BulkCall {
         self.count_costs(&bulk_state);
         self.has_manifests =
             matches!(&bulk_state, BulkState::Read(_, found) if found.has_manifests());
-        let call_result = bulk_state.finish(py, &self.keys, request_results, &client.misses);
+        let call_result = bulk_state.finish(py, &self.keys, request_results, client);
         self.result = Some(call_result.map(|dict| dict.into_any().unbind()));
     }
 
@@ -203,6 +204,15 @@ impl BulkCall {
 
 #[pymethods]
 impl BulkCall {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.client)?;
+        self.keys.iter().chain(&self.future).try_for_each(|object| visit.call(object))
+    }
+
+    fn __clear__(&mut self) {
+        (self.future, self.keys) = (None, Vec::new());
+    }
+
     /// Return a future of the result; its result is None where connections are missing, or more is to be sent.
     fn wait(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();

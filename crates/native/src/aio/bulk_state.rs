@@ -14,8 +14,8 @@ use pyo3::types::PyDict;
 
 use super::pending_near_read::NearFetch;
 use crate::bulk::{EncodedItems, FoundValues, failures_by_key};
+use crate::client_state::ClientState;
 use crate::keys::key_bytes;
-use crate::misses::Misses;
 use crate::settings::Codec;
 use crate::{error, stats_dicts};
 
@@ -182,22 +182,22 @@ impl BulkState {
         py: Python<'py>,
         keys: &[Py<PyAny>],
         results: &[BulkResult],
-        misses: &Misses,
+        client: &ClientState,
     ) -> PyResult<Bound<'py, PyDict>> {
         let key_at = |key_index: usize| keys.get(key_index).map(|key| key.bind(py).clone());
         match self {
             Self::Read(bulk_read, found_values) => {
                 let failures = bulk_read.failures_without_reply(results);
-                found_values.finish(py, failures, misses, key_at)
+                found_values.finish(py, failures, &client.misses, key_at)
             }
             Self::FollowUpSteps(steps) => {
                 let failures = steps.finish();
                 let failures = failures.map_err(|error| error::from_client_error(py, &error))?;
-                failures_by_key(py, failures, key_at)
+                failures_by_key(py, client, failures, key_at)
             }
             Self::Delete(bulk_delete, _, mut failures) => {
                 failures.extend(bulk_delete.failures_without_reply(results));
-                failures_by_key(py, failures, key_at)
+                failures_by_key(py, client, failures, key_at)
             }
             Self::Near(near_fetch) => {
                 let failures = near_fetch.bulk_read.failures_without_reply(results);

@@ -2,7 +2,7 @@
 
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::operation::{Operation, Store};
-use glasscache_client::engine::{Counter, RefusedValueSteps};
+use glasscache_client::engine::{Counter, Extending, RefusedValueSteps};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::Reservation;
 use glasscache_client::{Arithmetic, StoreMode, WireKey};
@@ -13,7 +13,6 @@ use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::pending_call::{CallKind, FutureResult, ValueWrite};
 use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
-use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 use crate::value as conversion;
 
@@ -31,13 +30,17 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let request = make_request(key);
         let reply_form = ReplyForm::for_request(&request);
-        let call_kind = match RecordedRead::take_for_this_thread() {
-            None => CallKind::Single(reply_form, default),
-            Some(recorded_read) => {
-                CallKind::Recorded(Box::new((reply_form, default, recorded_read)))
-            }
+        let Some(recorded_read) = TimeLimit::take_recorded_read(time_limit.as_ref()) else {
+            let call_kind = CallKind::Single(reply_form, default);
+            return self.submit(py, key, &request, call_kind, time_limit);
         };
-        self.submit(py, key, &request, call_kind, time_limit)
+        let is_delayed = matches!(time_limit, Some(TimeLimit::Delayed(_)));
+        let call_kind = CallKind::Recorded(Box::new((reply_form, default, recorded_read.clone())));
+        let future = self.submit(py, key, &request, call_kind, time_limit)?;
+        if future.is_none() && !is_delayed {
+            recorded_read.store_for_this_thread(); // the delayed call that begins next takes it
+        }
+        Ok(future)
     }
 
     /// Begins a store; if the value is too long to be sent, begins the steps of a refused value.
@@ -137,14 +140,19 @@ impl AsyncClient {
                 )));
             }
         };
+        if is_append_or_prepend {
+            let (codec, bytes) = (self.codec().inner, appended_bytes(value)?);
+            // A later step cannot be quiet: the call ends with its reply.
+            let steps = Extending::new(codec, store_mode, wire_key, bytes, false);
+            let call_kind = CallKind::Extending(Box::new(steps));
+            let slot = self.core.slot_of(wire_key.bytes);
+            return self.submit_to(py, slot, None, call_kind, (deadline, TimeSpent::default()));
+        }
         let send = |flags: u32, body: &[u8], spent: TimeSpent| {
             let (key, reply_form) = (wire_key, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
             let store = Store::new(store_mode, Item { key, flags, body }, exptime, noreply);
             self.submit_store(py, &store, reply_form, (deadline, spent))
         };
-        if is_append_or_prepend {
-            return send(0, appended_bytes(value)?, TimeSpent::default());
-        }
         conversion::encode_value(self.codec(), value, |flags, body, costs| {
             let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);

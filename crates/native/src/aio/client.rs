@@ -11,6 +11,8 @@ use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit};
 
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
@@ -21,10 +23,27 @@ use crate::{error, settings};
 
 /// A connection, and the only loop that may use it: another loop's thread would find it borrowed.
 pub(super) struct LoopConnection {
-    pub(super) event_loop: Py<PyAny>,
+    /// Weak, so that no loop lives on for its connection.
+    event_loop: Py<PyWeakrefReference>,
     pub(super) connection: Py<Connection>,
     /// The process that made it.
-    pub(super) process: Process,
+    process: Process,
+}
+
+impl LoopConnection {
+    pub(super) fn new(event_loop: &Bound<'_, PyAny>, connection: Py<Connection>) -> PyResult<Self> {
+        let event_loop = PyWeakrefReference::new(event_loop)?.unbind();
+        Ok(Self { event_loop, connection, process: Process::current() })
+    }
+
+    /// Its loop; `None`: it is gone.
+    pub(super) fn event_loop<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.event_loop.bind(py).upgrade()
+    }
+
+    pub(super) fn is_on(&self, event_loop: &Bound<'_, PyAny>) -> bool {
+        self.event_loop(event_loop.py()).is_some_and(|own_loop| own_loop.is(event_loop))
+    }
 }
 
 /// The native half of `glasscache.AsyncClient`.
@@ -73,9 +92,8 @@ impl AsyncClient {
         let inherited_connections = loop_connections
             .extract_if(.., |loop_connection| !loop_connection.process.is_current());
         let inherited_connections: Vec<LoopConnection> = inherited_connections.collect();
-        let loop_connection = loop_connections
-            .iter()
-            .find(|loop_connection| loop_connection.event_loop.is(&current_loop));
+        let loop_connection =
+            loop_connections.iter().find(|loop_connection| loop_connection.is_on(&current_loop));
         let own_connection =
             loop_connection.map(|loop_connection| loop_connection.connection.bind(py).clone());
         drop(connections);
@@ -131,6 +149,21 @@ impl AsyncClient {
     fn new(state: Py<ClientState>) -> Self {
         let slots_count = state.get().core.slots_count();
         Self { state, connections: Mutex::new((0..slots_count).map(|_| Vec::new()).collect()) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.state)?;
+        // Held by another thread only while that does not run Python, and so not during a collection.
+        let connections = self.connections.try_lock();
+        for loop_connection in connections.iter().flat_map(|slots| slots.iter().flatten()) {
+            visit.call(&loop_connection.connection)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let connections = std::mem::take(&mut *self.lock_connections());
+        drop(connections); // outside the lock
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

@@ -13,7 +13,7 @@ use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyWeakrefReference};
 
 use super::client::{AsyncClient, LoopConnection};
 use super::connection::Connection;
@@ -39,7 +39,7 @@ impl AsyncClient {
             engine: Engine::new(server.state.clone(), value_bytes_max, random_opaque()),
             server,
             client: self.state.clone_ref(py),
-            event_loop: running_loop(py)?.unbind(),
+            event_loop: PyWeakrefReference::new(&running_loop(py)?)?.unbind(),
             transport: None,
             pending_requests: VecDeque::new(),
             process: Process::current(),
@@ -53,40 +53,68 @@ impl AsyncClient {
         Py::new(py, connection)
     }
 
-    /// Take a connection into use for a server on the running loop; return the one that it replaces.
+    /// Take a connection into use for a server on the running loop, in place of the one before.
     #[pyo3(name = "_use_connection")]
     fn use_connection(
         &self,
         py: Python<'_>,
         slot: usize,
-        connection: Option<Py<Connection>>,
-    ) -> PyResult<Option<Py<Connection>>> {
+        connection: Py<Connection>,
+    ) -> PyResult<()> {
         let current_loop = running_loop(py)?;
-        let closed_event_loops = self.closed_event_loops(py, slot)?;
+        let new_connection = LoopConnection::new(&current_loop, connection)?;
         let mut connections = self.lock_connections();
         let Some(loop_connections) = connections.get_mut(slot) else {
-            return Ok(None);
+            return Ok(());
         };
-        let (on_closed_loops, on_open_loops): (Vec<LoopConnection>, Vec<LoopConnection>) =
-            std::mem::take(loop_connections).into_iter().partition(|loop_connection| {
-                closed_event_loops
-                    .iter()
-                    .any(|closed_event_loop| loop_connection.event_loop.is(closed_event_loop))
-            });
-        *loop_connections = on_open_loops;
-        let replaced_index = loop_connections
-            .iter()
-            .position(|loop_connection| loop_connection.event_loop.is(&current_loop));
-        let replaced_connection =
-            replaced_index.map(|index| loop_connections.swap_remove(index).connection);
-        loop_connections.extend(connection.map(|connection| LoopConnection {
-            event_loop: current_loop.unbind(),
-            connection,
-            process: Process::current(),
-        }));
+        let replaced: Vec<_> = loop_connections
+            .extract_if(.., |loop_connection| loop_connection.is_on(&current_loop))
+            .collect();
+        loop_connections.push(new_connection);
         drop(connections);
-        drop(on_closed_loops);
-        Ok(replaced_connection)
+        drop(replaced);
+        Ok(())
+    }
+
+    /// Drop the connections of loops that are closed or gone, and close their sockets.
+    #[pyo3(name = "_drop_closed_loops")]
+    fn drop_closed_loops(&self, py: Python<'_>) -> PyResult<()> {
+        let mut open_loops = Vec::new();
+        // Querying a loop runs Python, which must not happen under the lock.
+        for event_loop in self.event_loops(py) {
+            if !event_loop.call_method0(intern!(py, "is_closed"))?.is_truthy()? {
+                open_loops.push(event_loop);
+            }
+        }
+        let on_closed_loops = self.take_connections(|loop_connection| {
+            !open_loops.iter().any(|open_loop| loop_connection.is_on(open_loop))
+        });
+        for loop_connection in on_closed_loops {
+            Connection::drop_with_loop(loop_connection.connection.bind(py));
+        }
+        Ok(())
+    }
+
+    /// Forget the connections of the running loop, which have been closed.
+    #[pyo3(name = "_drop_running_loop")]
+    fn drop_running_loop(&self, py: Python<'_>) -> PyResult<()> {
+        let current_loop = running_loop(py)?;
+        drop(self.take_connections(|loop_connection| loop_connection.is_on(&current_loop)));
+        Ok(())
+    }
+
+    /// Take the connections of other loops, to be closed there.
+    #[pyo3(name = "_take_other_connections")]
+    fn take_other_connections<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Vec<(Bound<'py, PyAny>, Py<Connection>)> {
+        let on_other_loops = self.take_connections(|_| true).into_iter();
+        on_other_loops
+            .filter_map(|loop_connection| {
+                Some((loop_connection.event_loop(py)?, loop_connection.connection))
+            })
+            .collect()
     }
 
     /// Return the connection of a server on the running loop, whatever its state.
@@ -116,7 +144,7 @@ impl AsyncClient {
         let take_connection = |loop_connections: &mut Vec<LoopConnection>| {
             let index = loop_connections
                 .iter()
-                .position(|loop_connection| loop_connection.event_loop.is(&current_loop))?;
+                .position(|loop_connection| loop_connection.is_on(&current_loop))?;
             Some(loop_connections.swap_remove(index).connection)
         };
         let departed_slots = connections
@@ -215,22 +243,22 @@ impl AsyncClient {
 }
 
 impl AsyncClient {
-    /// The closed loops of a slot. Querying them runs Python, which must not happen under a lock.
-    fn closed_event_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
-        let event_loops: Vec<Py<PyAny>> = {
-            let connections = self.lock_connections();
-            let loop_connections = connections.get(slot).into_iter().flatten();
-            loop_connections
-                .map(|loop_connection| loop_connection.event_loop.clone_ref(py))
-                .collect()
-        };
-        let mut closed_event_loops = Vec::new();
-        for event_loop in event_loops {
-            if event_loop.call_method0(py, intern!(py, "is_closed"))?.is_truthy(py)? {
-                closed_event_loops.push(event_loop);
-            }
-        }
-        Ok(closed_event_loops)
+    /// The loops with connections, in no order and perhaps repeated.
+    fn event_loops<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let connections = self.lock_connections();
+        let loop_connections = connections.iter().flatten();
+        loop_connections.filter_map(|loop_connection| loop_connection.event_loop(py)).collect()
+    }
+
+    /// Takes the connections out of use for which `is_taken` says so.
+    fn take_connections(&self, is_taken: impl Fn(&LoopConnection) -> bool) -> Vec<LoopConnection> {
+        let mut connections = self.lock_connections();
+        connections
+            .iter_mut()
+            .flat_map(|loop_connections| {
+                loop_connections.extract_if(.., |loop_connection| is_taken(loop_connection))
+            })
+            .collect()
     }
 
     /// The error context of a call that had no connection.
@@ -259,6 +287,22 @@ impl AsyncClient {
 }
 
 impl Connection {
+    /// Drops it with its loop, on which no call waits any more: nothing of the loop is referred to.
+    fn drop_with_loop(slf: &Bound<'_, Self>) {
+        let Ok(mut this) = slf.try_borrow_mut() else {
+            return;
+        };
+        this.engine.handle_disconnect(false, "its event loop was closed");
+        let (pending_requests, transport) =
+            (std::mem::take(&mut this.pending_requests), this.transport.take());
+        drop(this);
+        drop(pending_requests);
+        if let Some(transport) = transport {
+            // A closed loop refuses the callback that `abort` schedules; a transport that is dropped closes its socket.
+            let _ = transport.call_method0(slf.py(), intern!(slf.py(), "abort"));
+        }
+    }
+
     /// In a child after a fork: ends its calls, and replaces the child's copy of the socket by a dead one.
     ///
     /// To close the transport would take the socket out of the epoll instance that the child may share with its

@@ -5,18 +5,23 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_client::Error;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::connection::{
     Connection as Engine, ConnectionEvent, Failure, Ticket,
 };
+use glasscache_client::engine::health::HealthEffect;
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::RetryDecision;
+use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
+use glasscache_client::{Error, StoreMode, WireKey};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit};
 
 use super::bulk_call::BulkCall;
 use super::pending_call::{CallKind, CallTiming, PendingCall};
@@ -42,6 +47,15 @@ impl PendingRequest {
     }
 }
 
+impl PendingRequest {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Call(pending_call) => visit.call(&pending_call.future),
+            Self::Bulk(bulk_request) => visit.call(&bulk_request.bulk_call),
+        }
+    }
+}
+
 /// One request of a call about many keys, in flight.
 pub(super) struct PendingBulkRequest {
     /// The number of the request on the connection.
@@ -50,13 +64,27 @@ pub(super) struct PendingBulkRequest {
     pub(super) request_index: usize,
 }
 
+/// The key that a call changes by its first request. An `add` that was not made leaves what is there, which may be
+/// another's lock.
+fn changed_key<'r>(request: &Request<'r>) -> Option<WireKey<'r>> {
+    match *request {
+        Request::Store { mode, item, .. } if mode != StoreMode::Add => Some(item.key),
+        Request::Extend { item, .. } => Some(item.key),
+        Request::Delete { key, .. } | Request::Arithmetic { key, .. } | Request::Flags { key } => {
+            Some(key)
+        }
+        _ => None,
+    }
+}
+
 /// One connection of an event loop, as its transport calls it.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct Connection {
     pub(super) engine: Engine,
     pub(super) server: Arc<Server>,
     pub(super) client: Py<ClientState>,
-    pub(super) event_loop: Py<PyAny>,
+    /// Weak: what belongs to a loop does not keep it.
+    pub(super) event_loop: Py<PyWeakrefReference>,
     pub(super) transport: Option<Py<PyAny>>,
     /// The requests in flight, in the order of their tickets.
     pub(super) pending_requests: VecDeque<PendingRequest>,
@@ -75,6 +103,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Its loop, which runs whenever the connection does something.
+    pub(super) fn event_loop<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let event_loop = self.event_loop.bind(py).upgrade();
+        event_loop.ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))
+    }
+
     pub(super) fn can_take_requests(&self) -> bool {
         self.transport.is_some()
             && self.engine.accepts_requests()
@@ -92,13 +126,16 @@ impl Connection {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
-        let future = this.event_loop.bind(py).call_method0(intern!(py, "create_future"))?;
+        let future = this.event_loop(py)?.call_method0(intern!(py, "create_future"))?;
         let first_step = call_kind.next_step();
         let step_request = first_step.as_ref().map(Operation::request);
         let Some(request) = request.or(step_request.as_ref()) else {
             return Err(error::from_client_error(py, &Error::Closed));
         };
         let (cost_class, ticket) = (request.class(), this.submit_to_engine(slf, request, &timing)?);
+        let are_misses_configured = this.client.get().misses.are_configured();
+        let changed_key = changed_key(request).filter(|_| are_misses_configured);
+        let changed_key = changed_key.map(|key| Box::new(OwnedKey::from(key)));
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
@@ -113,6 +150,7 @@ impl Connection {
                     future: future.clone().unbind(),
                     timing,
                     cost_class,
+                    changed_key,
                 };
                 this.pending_requests.push_back(PendingRequest::Call(pending_call));
             }
@@ -157,7 +195,7 @@ impl Connection {
         if ticket.is_ok() && !self.is_flush_scheduled {
             self.is_flush_scheduled = true;
             let flush = slf.getattr(intern!(py, "flush"))?;
-            self.event_loop.bind(py).call_method1(intern!(py, "call_soon"), (flush,))?;
+            self.event_loop(py)?.call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok(ticket)
     }
@@ -246,8 +284,27 @@ impl Connection {
         self.pending_requests.remove(index)
     }
 
+    /// The objects that it refers to, for the collection of cycles: its transport refers to it.
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let futures = [&self.resumed_future, &self.ready_future];
+        let timer = self.timer.as_ref().map(|(_, timer)| timer);
+        visit.call(&self.client)?;
+        for object in futures.into_iter().flatten().chain(&self.transport).chain(timer) {
+            visit.call(object)?;
+        }
+        self.pending_requests.iter().try_for_each(|pending_request| pending_request.traverse(visit))
+    }
+
     /// Ends a call without a reply. One that is retried starts again on another connection.
-    fn handle_failure(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
+    fn handle_failure(
+        &mut self,
+        py: Python<'_>,
+        ticket: Ticket,
+        mut failure: Failure,
+    ) -> PyResult<()> {
+        if let Err(closed) = self.client.get().core.check_open() {
+            failure = Failure { error: closed, decision: RetryDecision::Fail(HealthEffect::None) };
+        }
         let is_retried =
             matches!(failure.decision, RetryDecision::Retry | RetryDecision::RetryClassic);
         let to_exception = |error: Error| {
@@ -271,9 +328,11 @@ impl Connection {
             }
             Some(PendingRequest::Call(pending_call)) => pending_call,
         };
-        pending_call.take_recorded_read();
+        let recorded_read = pending_call.take_recorded_read();
         let error = if is_retried {
-            to_exception(failure.error)
+            let stale_error = to_exception(failure.error);
+            stale_error.value(py).setattr(intern!(py, "recorded_read"), recorded_read)?;
+            stale_error
         } else {
             to_exception(pending_call.kind.handle_failure(failure.error))
         };
@@ -292,7 +351,12 @@ impl Connection {
         }
         let (client, miss_value) = (self.client.get(), pending_call.kind.miss_value(py));
         match client.misses.miss_or_raise(py, error, miss_value, 1) {
-            Ok(miss_value) => set_result(py, &pending_call.future, miss_value),
+            Ok(miss_value) => {
+                if let Some(key) = &pending_call.changed_key {
+                    client.core.mark_uncertain(key.wire_key());
+                }
+                set_result(py, &pending_call.future, miss_value)
+            }
             Err(error) => set_exception(py, &pending_call.future, error),
         }
     }

@@ -4,31 +4,40 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::RetryState;
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::pending_call::CallTiming;
 use crate::deadline as deadlines;
+use crate::recorded_read::RecordedRead;
 
 /// A call that waits for a connection: one deadline spans the waiting and the call.
 #[pyclass(module = "glasscache._native")]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct DelayedCall {
     deadline: Instant,
     /// When it began to wait.
     wait_start: Instant,
     retry_state: RetryState,
+    /// The recorded read that it is, if it is recorded: each attempt gets it.
+    pub(super) recorded_read: Option<RecordedRead>,
 }
 
 #[pymethods]
 impl DelayedCall {
+    /// A call whose first attempt found no connection, or ended with the error of a stale one.
     #[new]
-    fn new(seconds: f64, is_retry: bool) -> PyResult<Self> {
+    fn new(seconds: f64, stale_error: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let wait_start = Instant::now();
-        Ok(Self {
+        let mut delayed_call = Self {
             deadline: wait_start + deadlines::parse_timeout(seconds)?,
             wait_start,
-            retry_state: RetryState::new(is_retry),
-        })
+            retry_state: RetryState::new(false),
+            // An attempt without a connection has left it there.
+            recorded_read: RecordedRead::take_for_this_thread(),
+        };
+        stale_error.map_or(Ok(()), |stale_error| delayed_call.mark_stale(stale_error))?;
+        Ok(delayed_call)
     }
 
     /// The seconds that are left.
@@ -38,8 +47,13 @@ impl DelayedCall {
     }
 
     /// Note that the connection on which it was sent had gone stale.
-    fn mark_stale(&mut self) {
+    fn mark_stale(&mut self, stale_error: &Bound<'_, PyAny>) -> PyResult<()> {
         self.retry_state.is_retry = true;
+        let recorded_read = stale_error.getattr(intern!(stale_error.py(), "recorded_read"))?;
+        if !recorded_read.is_none() {
+            self.recorded_read = Some(recorded_read.extract::<RecordedRead>()?);
+        }
+        Ok(())
     }
 }
 
@@ -57,7 +71,7 @@ impl DelayedCall {
 }
 
 /// How long a call may take: a number of seconds, or what is left of one that has waited.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum TimeLimit {
     Seconds(f64),
     Delayed(DelayedCall),
@@ -68,13 +82,21 @@ impl<'py> FromPyObject<'_, 'py> for TimeLimit {
 
     fn extract(argument: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match argument.cast::<DelayedCall>() {
-            Ok(delayed) => Ok(Self::Delayed(*delayed.borrow())),
+            Ok(delayed) => Ok(Self::Delayed(delayed.borrow().clone())),
             Err(_) => argument.extract().map(Self::Seconds),
         }
     }
 }
 
 impl TimeLimit {
+    /// The recorded read of a call that has this limit and begins now.
+    pub(super) fn take_recorded_read(time_limit: Option<&Self>) -> Option<RecordedRead> {
+        match time_limit {
+            Some(Self::Delayed(delayed)) => delayed.recorded_read.clone(),
+            _ => RecordedRead::take_for_this_thread(),
+        }
+    }
+
     /// When a call begins that is sent now, and when it must end.
     pub(super) fn call_timing(
         time_limit: Option<Self>,

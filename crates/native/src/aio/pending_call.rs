@@ -5,7 +5,8 @@ use std::time::Instant;
 use glasscache_client::WireKey;
 use glasscache_client::costs::{CallClass, CostPart, TimeSpent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
-use glasscache_client::engine::{Counter, RefusedValueSteps, Step, Steps};
+use glasscache_client::engine::uncertain::OwnedKey;
+use glasscache_client::engine::{Counter, Extending, RefusedValueSteps, Step, Steps};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
@@ -32,6 +33,8 @@ pub(super) enum CallKind {
     TooLarge(Box<RefusedValueSteps>, ValueWrite),
     /// An `incr` or `decr` that creates a missing number.
     Counter(Box<Counter>),
+    /// An `append` or `prepend`.
+    Extending(Box<Extending>),
 }
 
 /// How the outcome of a write becomes a Python value.
@@ -51,9 +54,10 @@ impl CallKind {
             {
                 py.None().into_bound(py)
             }
-            Self::Single(ReplyForm::Bool, _) | Self::ValueWrite(_) | Self::TooLarge(..) => {
-                PyBool::new(py, false).to_owned().into_any()
-            }
+            Self::Single(ReplyForm::Bool | ReplyForm::Touched, _)
+            | Self::ValueWrite(_)
+            | Self::TooLarge(..)
+            | Self::Extending(_) => PyBool::new(py, false).to_owned().into_any(),
             _ => py.None().into_bound(py),
         }
     }
@@ -63,6 +67,7 @@ impl CallKind {
         match self {
             Self::TooLarge(steps, _) => steps.step(),
             Self::Counter(steps) => steps.step(),
+            Self::Extending(steps) => steps.step(),
             _ => None,
         }
     }
@@ -85,6 +90,8 @@ pub(super) struct PendingCall {
     pub(super) timing: CallTiming,
     /// What the costs of the request are counted under.
     pub(super) cost_class: CallClass,
+    /// The key that it changes, where an error may be a miss: then the key is removed later.
+    pub(super) changed_key: Option<Box<OwnedKey>>,
 }
 
 /// When a call began, when it must end, and what was spent on it before it was written.

@@ -6,6 +6,7 @@ use glasscache_client::engine::connection::Attempt;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit};
 
 use super::connection::Connection;
 use super::set_result;
@@ -88,7 +89,7 @@ impl Connection {
             return Ok(future.clone_ref(py));
         }
         let create = intern!(py, "create_future");
-        let future = self.event_loop.call_method0(py, create)?;
+        let future = self.event_loop(py)?.call_method0(create)?.unbind();
         Ok(self.resumed_future.insert(future).clone_ref(py))
     }
 
@@ -141,6 +142,27 @@ impl Connection {
         Ok(is_all_sent && !self.is_awaited(py)?)
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.traverse(&visit)
+    }
+
+    fn __clear__(&mut self) {
+        self.pending_requests.clear();
+        (self.transport, self.timer) = (None, None);
+        (self.resumed_future, self.ready_future) = (None, None);
+    }
+
+    /// Close it at once, with its socket; what is in flight fails.
+    #[pyo3(name = "abort")]
+    fn close_at_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        slf.borrow_mut().engine.close();
+        Self::flush(slf)?;
+        let transport = slf.borrow().transport.as_ref().map(|transport| transport.clone_ref(py));
+        transport
+            .map_or(Ok(()), |transport| transport.call_method0(py, intern!(py, "abort")).map(drop))
+    }
+
     /// Close it; what is in flight fails.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
@@ -185,8 +207,7 @@ impl Connection {
         let seconds_left = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
         let check_deadlines = slf.getattr(intern!(py, "check_deadlines"))?;
         let timer = self
-            .event_loop
-            .bind(py)
+            .event_loop(py)?
             .call_method1(intern!(py, "call_later"), (seconds_left, check_deadlines))?;
         self.timer = Some((deadline, timer.unbind()));
         Ok(())

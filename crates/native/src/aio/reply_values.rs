@@ -11,6 +11,8 @@ use glasscache_client::engine::operation::{Operation, store_outcome};
 use glasscache_client::engine::{RefusedValueSteps, StepOutcome, Steps};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
+use glasscache_client::value::UnpackBudget;
+use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 
 use super::connection::{Connection, PendingBulkRequest, PendingRequest};
@@ -30,14 +32,21 @@ impl CallKind {
         match self {
             Self::TooLarge(steps, _) => steps.handle_result(outcome),
             Self::Counter(steps) => steps.handle_result(outcome),
+            Self::Extending(steps) => steps.handle_result(outcome),
             _ => {}
         }
         if self.next_step().is_some() {
             return Ok(Resolution::Step);
         }
         let final_result = self.finish_steps();
-        let final_number = final_result.map_err(|error| error::from_client_error(py, &error))?;
-        Ok(Resolution::Value(final_number.into_pyobject(py)?))
+        let final_value = final_result.map_err(|error| error::from_client_error(py, &error))?;
+        Ok(Resolution::Value(match final_value {
+            StepOutcome::WriteOutcome(outcome) => {
+                (outcome == WriteOutcome::Done).into_pyobject(py)?.to_owned().into_any()
+            }
+            StepOutcome::Number(number) => number.into_pyobject(py)?,
+            StepOutcome::Flags(_) | StepOutcome::ItemBytesMax(_) => py.None().into_bound(py),
+        }))
     }
 
     /// The error of a call whose request ended by `error`: of a call of several requests it may be another.
@@ -45,21 +54,24 @@ impl CallKind {
         match self {
             Self::TooLarge(steps, _) => steps.handle_result(Err(error)),
             Self::Counter(steps) => steps.handle_result(Err(error)),
+            Self::Extending(steps) => steps.handle_result(Err(error)),
             _ => return error,
         }
         self.finish_steps().err().unwrap_or(Error::Closed)
     }
 
     /// Ends a call of several requests; the kind that replaces its own has the same miss value.
-    fn finish_steps(&mut self) -> Result<Option<u64>, Error> {
+    fn finish_steps(&mut self) -> Result<StepOutcome, Error> {
         let final_kind = match self {
             Self::TooLarge(_, value_write) => Self::ValueWrite(*value_write),
+            Self::Extending(_) => Self::Single(ReplyForm::Bool, None),
             _ => Self::Single(ReplyForm::Number, None),
         };
         match std::mem::replace(self, final_kind) {
             Self::TooLarge(steps, _) => Err(steps.finish()),
-            Self::Counter(steps) => steps.finish(),
-            _ => Ok(None),
+            Self::Counter(steps) => steps.finish().map(StepOutcome::Number),
+            Self::Extending(steps) => steps.finish().map(StepOutcome::WriteOutcome),
+            _ => Ok(StepOutcome::Number(None)),
         }
     }
 }
@@ -167,6 +179,7 @@ impl Connection {
                     self.client.get().codec(),
                     (reply, self.engine.pipeline(), server),
                     &mut pending_call.timing.spent,
+                    &mut UnpackBudget::default(),
                 );
                 let value = value.map_err(|failure| failure.into_exception(py))?;
                 let default_or_none = || {

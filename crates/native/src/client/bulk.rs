@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 use super::{Client, Ttl, exptime};
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, failures_by_key, key_value_pairs};
 use crate::keys::{check_parent, key_bytes, wire_keys};
-use crate::{error, interpreter_lock, split};
+use crate::{error, signals, split};
 
 impl Client {
     /// Reads many keys, each value alone or with its CAS unique.
@@ -41,10 +41,10 @@ impl Client {
                 if raised_error.borrow().is_some() {
                     return Err(Error::Interrupted);
                 }
-                if interpreter_lock::run_detached(py, || receive_first_replies(calls)) {
+                if this.detach(py, || receive_first_replies(calls)) {
                     return Ok(());
                 }
-                raised_error.replace(py.check_signals().err());
+                raised_error.replace(signals::run_handlers(py).err());
             },
             |index, found, body| {
                 // Once one was raised the replies are still read: the connections stay good.
@@ -148,7 +148,7 @@ impl Client {
         let failures = self.run_detached(py, call_times, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
         });
-        failures_by_key(py, failures?, |index| pairs.get(index).map(|(key, _)| key.clone()))
+        failures_by_key(py, self, failures?, |index| pairs.get(index).map(|(key, _)| key.clone()))
     }
 
     /// Remove keys; return the exception of each key that failed. A missing key is not a failure.
@@ -178,6 +178,6 @@ impl Client {
         let failures = self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
             core.delete_many(&wire_key_list, budget)
         });
-        failures_by_key(py, failures?, |index| key_objects.get(index).cloned())
+        failures_by_key(py, self, failures?, |index| key_objects.get(index).cloned())
     }
 }

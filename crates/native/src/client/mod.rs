@@ -8,7 +8,7 @@ mod servers;
 mod writing;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,9 +27,6 @@ use get_recording::GetRecording;
 /// TTLs up to 30 days are relative on the wire; longer ones are sent as a Unix time.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 
-/// Numbers clients, so that the deadline blocks of one do not apply to another.
-static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
-
 /// When a call began, and when it must end.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTimes {
@@ -41,7 +38,8 @@ pub(crate) struct CallTimes {
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Client {
     state: Py<ClientState>,
-    pub(crate) id: u64,
+    /// The open blocks in which calls share a deadline.
+    deadline_blocks_count: AtomicIsize,
     get_recording: OnceLock<GetRecording>,
 }
 
@@ -136,8 +134,22 @@ impl Client {
     /// The times of a call that begins now.
     pub(crate) fn call_times(&self, call_timeout_s: Option<f64>) -> PyResult<CallTimes> {
         let start = Instant::now();
-        let deadline = deadlines::call_deadline(self.id, call_timeout_s, self.timeout, start)?;
+        let timeout = call_timeout_s.map_or(Ok(self.timeout), deadlines::parse_timeout)?;
+        let mut deadline = start + timeout;
+        if self.deadline_blocks_count.load(Ordering::Relaxed) != 0
+            && let Some(block_deadline) = deadlines::block_deadline(&self.state, start)?
+        {
+            deadline = deadline.min(block_deadline);
+        }
         Ok(CallTimes { start, deadline })
+    }
+
+    /// Does `work` without the interpreter lock, unless it waits by a scheduler of greenlets, which needs it.
+    pub(crate) fn detach<R: Send>(&self, py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+        if self.core.options().waiter.is_some() {
+            return work();
+        }
+        interpreter_lock::run_detached(py, work)
     }
 
     /// Does `work` without the interpreter lock; a signal's handler may end it by raising.
@@ -149,7 +161,7 @@ impl Client {
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let exception = Mutex::new(None);
-        let result = interpreter_lock::run_detached(py, || {
+        let result = self.detach(py, || {
             let should_continue = || {
                 Python::attach(|py| match signals::run_handlers(py) {
                     Ok(()) => true,
@@ -185,6 +197,41 @@ impl Client {
         result.or_else(|error| self.misses.miss_or_raise(py, error, miss, 1))
     }
 
+    /// As [`Self::or_counted_miss`], of a call that changes a key: where its error is a miss, an older value must not come
+    /// back later.
+    pub(crate) fn or_counted_miss_of_change<R>(
+        &self,
+        py: Python<'_>,
+        result: PyResult<R>,
+        miss: R,
+        key: WireKey<'_>,
+    ) -> PyResult<R> {
+        result.or_else(|error| {
+            let miss = self.misses.miss_or_raise(py, error, miss, 1)?;
+            self.core.mark_uncertain(key);
+            Ok(miss)
+        })
+    }
+
+    /// As [`Self::with_key`], of a call that changes the key.
+    pub(crate) fn change_key<R: Send>(
+        &self,
+        key: &Bound<'_, PyAny>,
+        call_timeout_s: Option<f64>,
+        miss: R,
+        work: impl FnOnce(&Core, WireKey<'_>, &Budget<'_>) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        let py = key.py();
+        let call_times = self.call_times(call_timeout_s)?;
+        let mut scratch = Vec::new();
+        let key = self.wire_key(key, &mut scratch)?;
+        let call_result =
+            self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+                work(core, key, budget)
+            });
+        self.or_counted_miss_of_change(py, call_result, miss, key)
+    }
+
     /// Makes a call about one key without the interpreter lock; `miss` is returned for an error that counts as one.
     pub(crate) fn with_key<R: Send>(
         &self,
@@ -209,8 +256,8 @@ impl Client {
 impl Client {
     #[new]
     fn new(state: Py<ClientState>) -> Self {
-        let id = NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { state, id, get_recording: OnceLock::new() }
+        let deadline_blocks_count = AtomicIsize::new(0);
+        Self { state, deadline_blocks_count, get_recording: OnceLock::new() }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -219,7 +266,7 @@ impl Client {
 
     /// Close the idle connections, after quiet writes have arrived.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.core.close());
+        self.detach(py, || self.core.close());
     }
 
     /// Send the noreply writes that are still gathered, from the last millisecond; what cannot be sent is counted.
@@ -229,20 +276,20 @@ impl Client {
     #[pyo3(name = "send_gathered", signature = (*, deadline=None))]
     fn flush_quiet_writes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
         let flush_timeout = deadline.map_or(Ok(self.timeout), deadlines::parse_timeout)?;
-        py.detach(|| self.core.flush_quiet_writes(flush_timeout));
+        self.detach(py, || self.core.flush_quiet_writes(flush_timeout));
         Ok(())
     }
 
-    /// Open a block in which all calls of this thread share this many seconds.
-    #[pyo3(name = "_open_deadline")]
-    fn open_deadline(&self, block_seconds: f64) -> PyResult<()> {
-        deadlines::open(self.id, block_seconds)
+    /// As `send_gathered`, at the end of an interpreter: the lock is kept, for one that ends does not give it back.
+    #[pyo3(name = "_flush_at_exit")]
+    fn flush_at_exit(&self) {
+        self.core.flush_before_drop();
     }
 
-    /// Close the block that was opened last.
-    #[pyo3(name = "_close_deadline")]
-    fn close_deadline(&self) {
-        deadlines::close(self.id);
+    /// Count the blocks in which calls share a deadline, of all contexts.
+    #[pyo3(name = "_count_deadline_blocks")]
+    fn count_deadline_blocks(&self, change: isize) {
+        self.deadline_blocks_count.fetch_add(change, Ordering::Relaxed);
     }
 
     /// Change the servers for all calls to come; a call in flight ends where it began.

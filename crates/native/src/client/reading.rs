@@ -8,6 +8,7 @@ use glasscache_client::costs::{CallClass, CostPart, OperationKind, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::{FoundValue, Reply};
 use glasscache_client::request::Request;
+use glasscache_client::value::UnpackBudget;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -15,10 +16,10 @@ use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
 use crate::recording::{Recorder, has_open_blocks};
 use crate::reply::ReplyForm;
-use crate::{error, interpreter_lock, split, value as conversion};
+use crate::{error, signals, split, value as conversion};
 
 use super::get_recording::GetRecording;
-use super::{CallTimes, Client, Ttl, exptime};
+use super::{CallTimes, Client, exptime};
 
 #[pymethods]
 impl Client {
@@ -93,15 +94,31 @@ impl Client {
     fn gat<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
-        ttl: Ttl,
+        ttl: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         error::refuse_keywords("gat", keywords)?;
-        let exptime = exptime(Some(ttl))?;
-        let value = Self::read(slf, key, deadline, |key| Request::GetAndTouch { key, exptime })?;
+        let exptime = exptime(Some(ttl.extract()?))?;
+        let value = Self::read_and_touch(
+            slf,
+            key,
+            deadline,
+            |key| Request::GetAndTouch { key, exptime },
+            Some(ttl),
+        )?;
         Ok(value.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
+    }
+
+    /// Return what is under key, without its pieces if it is a manifest, or None.
+    #[pyo3(name = "_get_unjoined")]
+    fn get_unjoined<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let call_times = self.call_times(None)?;
+        let mut scratch = Vec::new();
+        let wire_key = self.wire_key(key, &mut scratch)?;
+        let request = Request::Get { key: wire_key, cas: false };
+        self.request_value(key.py(), wire_key, request, call_times)
     }
 
     /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, compute info).
@@ -126,6 +143,17 @@ impl Client {
         deadline: Option<f64>,
         make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Self::read_and_touch(slf, key, deadline, make_request, None)
+    }
+
+    /// As [`Self::read`]; the pieces of a value get this TTL, if there is one.
+    fn read_and_touch<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+        make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+        ttl: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
         let call_times = this.call_times(deadline)?;
         let mut scratch = Vec::new();
@@ -135,7 +163,7 @@ impl Client {
             return Ok(None);
         };
         let whole_value =
-            split::replace_manifest(slf.as_any(), key, value, (deadline, call_times.deadline));
+            split::replace_manifest(slf.as_any(), key, value, (deadline, call_times.deadline), ttl);
         this.or_counted_miss(py, whole_value, None)
     }
 
@@ -157,7 +185,8 @@ impl Client {
         let (mut result, mut value_bytes) = (None, 0);
         let mut spent = TimeSpent::default();
         loop {
-            match interpreter_lock::run_detached(py, || call.run())
+            match self
+                .detach(py, || call.run())
                 .map_err(|error| error::from_client_error(py, &error))?
             {
                 CallEvent::Reply(reply) => {
@@ -177,7 +206,7 @@ impl Client {
                     result = reply_form.value_to_python(value, &found, None)?;
                 }
                 CallEvent::Finished => break,
-                CallEvent::Interrupted => py.check_signals()?,
+                CallEvent::Interrupted => signals::run_handlers(py)?,
                 CallEvent::Waiting => {}
             }
         }
@@ -210,7 +239,7 @@ impl Client {
         }
         let value = call.pipeline().map(|pipeline| {
             let reply = (reply, pipeline, call.server().name.as_str());
-            reply_form.to_python(py, self.codec(), reply, spent)
+            reply_form.to_python(py, self.codec(), reply, spent, &mut UnpackBudget::default())
         });
         call.release_reply();
         let value = value.unwrap_or(Ok(None));
@@ -248,10 +277,11 @@ impl Client {
         spent: &mut TimeSpent,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut receive_into = |target: &mut [u8]| -> PyResult<()> {
-            while !interpreter_lock::run_detached(py, || call.receive_body(target))
+            while !self
+                .detach(py, || call.receive_body(target))
                 .map_err(|error| error::from_client_error(py, &error))?
             {
-                py.check_signals()?;
+                signals::run_handlers(py)?;
             }
             Ok(())
         };

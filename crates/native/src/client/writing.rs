@@ -3,7 +3,8 @@
 use glasscache_client::Arithmetic;
 use glasscache_client::StoreMode;
 use glasscache_client::costs::TimeSpent;
-use glasscache_client::engine::Counter;
+use glasscache_client::engine::operation::{Touch, Touched};
+use glasscache_client::engine::{Counter, Extending};
 use glasscache_client::request::Item;
 use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
@@ -152,20 +153,28 @@ impl Client {
     }
 
     /// Give key a new ttl in seconds; whether it was there.
+    ///
+    /// A value in pieces is renewed with its pieces, unless the call is `noreply`, or the server knows no meta commands:
+    /// then use `gat`.
     #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
     fn touch(
-        &self,
+        slf: &Bound<'_, Self>,
         key: &Bound<'_, PyAny>,
-        ttl: Ttl,
+        ttl: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("touch", keywords)?;
-        let exptime = exptime(Some(ttl))?;
-        self.with_key(key, deadline, false, |core, key, budget| {
-            core.touch(key, exptime, noreply, budget)
-        })
+        let exptime = exptime(Some(ttl.extract()?))?;
+        let touched =
+            slf.get().with_key(key, deadline, Touched::Missing, |core, key, budget| {
+                core.run(&Touch { key, exptime, noreply }, budget)
+            })?;
+        match touched {
+            Touched::Manifest => split::touch(slf.as_any(), key, ttl, deadline),
+            touched => Ok(touched == Touched::Done),
+        }
     }
 
     /// Add delta to the number under key and return the sum, or None if there is no such key.
@@ -222,7 +231,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.with_key(key, deadline, false, |core, key, budget| core.delete(key, noreply, budget))
+        self.change_key(key, deadline, false, |core, key, budget| core.delete(key, noreply, budget))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of one write")]
@@ -247,7 +256,10 @@ impl Client {
             let outcome = self.run_detached(py, call_times, spent, |core, budget| {
                 core.store(mode, item, exptime, noreply, budget)
             });
-            self.or_counted_miss(py, outcome, WriteOutcome::NotStored)
+            if mode == StoreMode::Add {
+                return self.or_counted_miss(py, outcome, WriteOutcome::NotStored);
+            }
+            self.or_counted_miss_of_change(py, outcome, WriteOutcome::NotStored, key)
         })
     }
 
@@ -259,12 +271,10 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        // The piece is stored uncompressed: a compressed one would make the joined value unreadable.
-        let (flags, body) = (0, appended_bytes(value)?);
+        let (codec, bytes) = (self.codec().inner, appended_bytes(value)?);
         let outcome =
-            self.with_key(key, deadline, WriteOutcome::NotStored, |core, key, budget| {
-                let item = Item { key, flags, body };
-                core.store(mode, item, 0, noreply, budget)
+            self.change_key(key, deadline, WriteOutcome::NotStored, |core, key, budget| {
+                core.run_steps(Extending::new(codec, mode, key, bytes, noreply), budget)
             })?;
         Ok(outcome == WriteOutcome::Done)
     }
@@ -279,7 +289,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<u64>> {
         let exptime = exptime(ttl)?;
-        self.with_key(key, deadline, None, |core, key, budget| {
+        self.change_key(key, deadline, None, |core, key, budget| {
             if let Some(initial) = initial.filter(|_| !noreply) {
                 let initial_number = conversion::encode_initial(self.codec(), initial, exptime);
                 let counter = Counter::new(key, delta, is_decrement, initial_number);

@@ -10,6 +10,7 @@ use glasscache_client::engine::RefusedValueSteps;
 use glasscache_client::engine::operation::store_outcome;
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
+use glasscache_client::value::UnpackBudget;
 use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -17,7 +18,7 @@ use pyo3::types::PyList;
 use crate::client::{CallTimes, Client};
 use crate::recorded_read::RecordedRead;
 use crate::reply::{ReplyFailure, ReplyForm};
-use crate::{error, interpreter_lock, split};
+use crate::{error, signals, split};
 
 use prepared_call::{PipelineCall, PreparedCall};
 
@@ -28,6 +29,7 @@ struct ReadTotals {
     /// The bytes of each reply of one server.
     bytes_by_reply: Vec<usize>,
     decode_time: Duration,
+    unpack_budget: UnpackBudget,
 }
 
 fn found_bytes(pipeline: &Pipeline) -> usize {
@@ -101,9 +103,10 @@ impl Client {
         }
         this.count_pipeline(&prepared_calls, &read_totals, call_times);
         let outcomes_and_calls = outcomes.into_iter().zip(&calls);
-        let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
+        let results = outcomes_and_calls.map(|(outcome, (method, key, _, ttl, _))| match outcome {
             Some(Ok(value)) => {
-                match split::replace_manifest(slf.as_any(), key, value, (deadline, call_deadline)) {
+                let times = (deadline, call_deadline);
+                match replace_manifest(slf, (method, key, ttl.as_ref()), value, times) {
                     Ok(whole_value) => Ok(whole_value.unwrap_or_else(|| py.None().into_bound(py))),
                     Err(error) if error::is_package_error(py, &error) => {
                         Ok(error.into_value(py).into_bound(py).into_any())
@@ -118,6 +121,24 @@ impl Client {
             None => error::error_to_exception(py, &Error::Closed),
         });
         PyList::new(py, results.collect::<PyResult<Vec<_>>>()?)
+    }
+}
+
+/// The outcome of a call, with what it was for in place of the manifest that it found or touched.
+fn replace_manifest<'py>(
+    client: &Bound<'py, Client>,
+    (method, key, ttl): (&str, &Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
+    outcome: Bound<'py, PyAny>,
+    times: (Option<f64>, Instant),
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (client, py) = (client.as_any(), client.py());
+    match (method, ttl) {
+        ("touch", Some(ttl)) if split::is_manifest(&outcome) => {
+            let was_touched = split::touch(client, key, ttl, times.0)?;
+            Ok(Some(was_touched.into_pyobject(py)?.to_owned().into_any()))
+        }
+        ("gat", ttl) => split::replace_manifest(client, key, outcome, times, ttl),
+        _ => split::replace_manifest(client, key, outcome, times, None),
     }
 }
 
@@ -137,7 +158,7 @@ impl Client {
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
         let mut server_call = Call::new(server, requests, started, call_deadline);
         let failure = loop {
-            match interpreter_lock::run_detached(py, || server_call.run()) {
+            match self.detach(py, || server_call.run()) {
                 Ok(CallEvent::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
                     let (Some(request), Some(pipeline)) = (request, server_call.pipeline()) else {
@@ -148,8 +169,12 @@ impl Client {
                     read_totals.value_bytes += reply_bytes;
                     read_totals.bytes_by_reply.push(reply_bytes);
                     let decode_start = Instant::now();
-                    let outcome =
-                        self.reply_to_outcome(py, request, reply, (pipeline, server_name));
+                    let outcome = self.reply_to_outcome(
+                        py,
+                        request,
+                        (reply, pipeline, server_name),
+                        read_totals,
+                    );
                     read_totals.decode_time += decode_start.elapsed();
                     match outcome {
                         Err(ReplyFailure::Unreadable(error))
@@ -162,7 +187,7 @@ impl Client {
                     server_call.release_reply();
                 }
                 Ok(CallEvent::Finished) => break Error::Closed,
-                Ok(CallEvent::Interrupted) => py.check_signals()?,
+                Ok(CallEvent::Interrupted) => signals::run_handlers(py)?,
                 Ok(CallEvent::Body(_) | CallEvent::Waiting) => {}
                 Err(error) => break error,
             }
@@ -236,8 +261,8 @@ impl Client {
         &self,
         py: Python<'py>,
         request: &Request<'_>,
-        reply: Reply,
-        (pipeline, server): (&Pipeline, &str),
+        (reply, pipeline, server): (Reply, &Pipeline, &str),
+        read_totals: &mut ReadTotals,
     ) -> CallOutcome<'py> {
         let reply_form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
@@ -245,7 +270,8 @@ impl Client {
                 .outcome_to_python(py, store_outcome(reply, item.key, item.body.len(), server)?)
         } else {
             let reply = (reply, pipeline, server);
-            reply_form.to_python(py, self.codec(), reply, &mut TimeSpent::default())?
+            let (mut spent, budget) = (TimeSpent::default(), &mut read_totals.unpack_budget);
+            reply_form.to_python(py, self.codec(), reply, &mut spent, budget)?
         };
         Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
     }

@@ -12,7 +12,7 @@ use crate::value as conversion;
 
 /// A call of a pipeline as Python passes it in: method, key, value, ttl, and an amount or a CAS unique.
 pub(super) type PipelineCall<'py> =
-    (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Ttl>, Bound<'py, PyAny>);
+    (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
 /// A call with its key and body encoded.
 pub(super) struct PreparedCall {
@@ -92,7 +92,7 @@ impl PreparedCall {
             is_base64: wire_key.is_base64,
             flags,
             body,
-            exptime: exptime(*ttl)?,
+            exptime: exptime(ttl.as_ref().map(|ttl| ttl.extract::<Ttl>()).transpose()?)?,
             delta_or_cas: parse_amount(delta_or_cas)?,
             slot,
             spent,

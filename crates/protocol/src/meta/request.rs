@@ -53,29 +53,6 @@ pub fn set(
     parameters: &TextStoreParameters,
     common: CommonFields,
 ) {
-    start_set(out, mode, key, parameters);
-    end_line(out, key, common);
-}
-
-/// Appends the head of `ms` as [`set`] does; the reply of a success has the item's new CAS unique.
-pub fn set_and_get_unique(
-    out: &mut Vec<u8>,
-    mode: StoreMode,
-    key: WireKey<'_>,
-    parameters: &TextStoreParameters,
-    common: CommonFields,
-) {
-    start_set(out, mode, key, parameters);
-    out.extend_from_slice(b" c");
-    end_line(out, key, common);
-}
-
-fn start_set(
-    out: &mut Vec<u8>,
-    mode: StoreMode,
-    key: WireKey<'_>,
-    parameters: &TextStoreParameters,
-) {
     start_line(out, b"ms ", key);
     out.push(b' ');
     write_decimal(out, parameters.value_bytes);
@@ -97,6 +74,25 @@ fn start_set(
     if parameters.exptime != 0 {
         write_flag(out, b'T', parameters.exptime);
     }
+    end_line(out, key, common);
+}
+
+/// Appends an `ms` that appends to a value or prepends to it, if the value still has this CAS unique.
+pub fn extend(
+    out: &mut Vec<u8>,
+    mode: StoreMode,
+    key: WireKey<'_>,
+    (value_bytes, unique): (usize, u64),
+    common: CommonFields,
+) {
+    start_line(out, b"ms ", key);
+    out.push(b' ');
+    write_decimal(out, value_bytes);
+    out.extend_from_slice(if mode == StoreMode::Prepend { b" MP" } else { b" MA" });
+    if unique != 0 {
+        write_flag(out, b'C', unique);
+    }
+    end_line(out, key, common);
 }
 
 /// The fields that a meta get requests, and what else it does.
@@ -104,6 +100,8 @@ fn start_set(
 pub struct GetFields {
     /// Value and client flags.
     pub value: bool,
+    /// Client flags, without the value.
+    pub flags: bool,
     /// CAS unique.
     pub cas: bool,
     /// Remaining TTL.
@@ -123,6 +121,8 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     out.extend_from_slice(b" k");
     if fields.value {
         out.extend_from_slice(b" f v");
+    } else if fields.flags {
+        out.extend_from_slice(b" f");
     }
     if fields.cas {
         out.extend_from_slice(b" c");
@@ -172,13 +172,6 @@ pub fn delete_without_opaque(out: &mut Vec<u8>, key: &[u8]) {
 /// Appends `md`.
 pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     start_line(out, b"md ", key);
-    end_line(out, key, common);
-}
-
-/// Appends `md` for an item that still has this CAS unique; another one stays (`EX`).
-pub fn delete_if_unchanged(out: &mut Vec<u8>, key: WireKey<'_>, unique: u64, common: CommonFields) {
-    start_line(out, b"md ", key);
-    write_flag(out, b'C', unique);
     end_line(out, key, common);
 }
 

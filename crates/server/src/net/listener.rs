@@ -9,7 +9,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +34,7 @@ use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::error::Error;
 use crate::shared::events;
 use crate::shared::log::LogKind;
+use crate::shared::unix_socket::{bind_with_mode, change_mode, identify_file};
 
 /// The event data of the listener's waker.
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -106,9 +107,7 @@ impl BoundSocket {
         };
         rustix::net::listen(&self.socket, settings_to_apply.backlog)?;
         match (&self.address, settings_to_apply.mode) {
-            (Address::Unix(path), Some(mode)) if self.owns_file(path) => {
-                fs::set_permissions(path, fs::Permissions::from_mode(mode))
-            }
+            (Address::Unix(path), Some(mode)) if self.owns_file(path) => change_mode(path, mode),
             _ => Ok(()),
         }
     }
@@ -141,14 +140,24 @@ fn clamp_backlog(backlog: u32) -> i32 {
     i32::try_from(backlog).unwrap_or(i32::MAX)
 }
 
-fn identify_file(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+/// Binds the ports of the settings; the unix sockets follow by [`bind_remaining`].
+pub(crate) fn bind_ports(config: &Config) -> Result<Vec<Option<BoundSocket>>, Error> {
+    let bind = |listen: &Listen| match listen {
+        Listen::Unix { .. } => Ok(None),
+        _ => bind_listener(listen, config.backlog).map(Some),
+    };
+    config.listeners.iter().map(bind).collect()
 }
 
-/// Binds all addresses of the settings, or none.
-pub(crate) fn bind_all(config: &Config) -> Result<Vec<BoundSocket>, Error> {
-    config.listeners.iter().map(|listen| bind_listener(listen, config.backlog)).collect()
+/// Binds what of the settings is not bound.
+pub(crate) fn bind_remaining(
+    config: &Config,
+    bound_ports: Vec<Option<BoundSocket>>,
+) -> Result<Vec<BoundSocket>, Error> {
+    let with_settings = config.listeners.iter().zip(bound_ports);
+    with_settings
+        .map(|(listen, bound)| bound.map_or_else(|| bind_listener(listen, config.backlog), Ok))
+        .collect()
 }
 
 pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
@@ -195,9 +204,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocke
         }
         fs::remove_file(path)?;
     }
-    let socket = stream_socket(AddressFamily::UNIX)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    let socket = bind_with_mode(path, mode, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     rustix::net::listen(&socket, backlog)?;
     Ok(BoundSocket {
         socket,
@@ -319,8 +326,7 @@ impl Listener {
                 Ok((socket, peer_address)) => {
                     self.add_connection(socket, peer_address, listener_index);
                 }
-                Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    self.log_no_descriptor(error);
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return self.wait_before_accepting();
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -417,22 +423,6 @@ impl Listener {
         let ip = address.ip().to_canonical();
         let proxies = &self.shared.config.proxies;
         proxies.iter().any(|proxy| proxy.contains(&ip))
-    }
-
-    fn log_no_descriptor(&self, error: Errno) {
-        let format_line = || {
-            let remedy = match error {
-                Errno::MFILE => "; allow the process more open files (ulimit -n, LimitNOFILE=)",
-                Errno::NFILE => "; allow the machine more open files (sysctl fs.file-max)",
-                _ => "",
-            };
-            let open_connections = self.shared.connections.current.load(Ordering::Relaxed);
-            format!(
-                "glasscache: new connections wait: {error}; {open_connections} are open{remedy}"
-            )
-        };
-        let now_s = self.shared.clock.now().0;
-        self.shared.log.queue_line_rate_limited(LogKind::NoDescriptor, now_s, format_line);
     }
 
     fn log_refused(&self, peer_address: Option<&SocketAddrAny>) {

@@ -20,6 +20,24 @@ const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
 /// The wall clock is followed when it has moved by this many seconds; one second can be rounding.
 const ORIGIN_JUMP_S_MIN: u64 = 2;
 
+/// 2020-01-01 in milliseconds of Unix time.
+const FIRST_UNIQUES_BEGIN_UNIX_MS: i64 = 1_577_836_800_000;
+
+/// The number from which the CAS uniques of an empty store go on: seconds since 2020, with 32 bits of fractions.
+///
+/// A store counts its uniques up by one for each byte that is written. So this is above each unique that an earlier
+/// server sent to a client and could not save, unless that was written with more than 4 GB a second for as long as it
+/// ran; and the numbers have 63 bits until 2054.
+pub(crate) fn read_first_unique() -> u64 {
+    first_unique_at(read_wall_unix_ms())
+}
+
+fn first_unique_at(wall_unix_ms: i64) -> u64 {
+    let since_ms = wall_unix_ms.saturating_sub(FIRST_UNIQUES_BEGIN_UNIX_MS).max(0).cast_unsigned();
+    let (seconds, milliseconds) = (since_ms / 1000, since_ms % 1000);
+    (seconds.min((1 << 30) - 1) << 32) | ((milliseconds << 32) / 1000)
+}
+
 /// The clock of one server.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -182,6 +200,18 @@ mod tests {
     use super::*;
 
     const SECOND_NS: i64 = 1_000_000_000;
+
+    #[test]
+    fn first_uniques_grow_with_the_clock_and_stay_below_63_bits() {
+        let times_ms = [i64::MIN, 0, FIRST_UNIQUES_BEGIN_UNIX_MS + 1, 1_795_000_000_999];
+        let uniques = times_ms.map(first_unique_at);
+        assert_eq!(uniques[..2], [0, 0]);
+        assert!(uniques[1] < uniques[2] && uniques[2] < uniques[3]);
+        // Four gigabytes in a second, within a millisecond of it.
+        let later = first_unique_at(1_795_000_001_999);
+        assert_eq!(later - uniques[3], 1 << 32);
+        assert!(first_unique_at(i64::MAX) < 1 << 62);
+    }
 
     #[test]
     fn a_suspension_counts_as_time() {

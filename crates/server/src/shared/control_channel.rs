@@ -21,6 +21,8 @@ use rustix::net::{
 
 /// The version of the frames and of their fields.
 pub(crate) const CONTROL_VERSION: u32 = 1;
+/// How long one step of a handover may take while no request is served.
+pub(crate) const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of descriptors of a frame; the kernel allows 253.
 pub(crate) const DESCRIPTORS_MAX: usize = 128;
 /// Maximum size of a body in bytes: the snapshot of 1 TiB has 60 MB.

@@ -1,16 +1,17 @@
 //! The unix socket beside the memory file, on which a server waits for its successor. A server hands it over to its
 //! successor.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 
 use crate::shared::control_channel::ControlChannel;
+use crate::shared::unix_socket::{bind_with_mode, identify_file};
 
 /// Only the user of the server may connect.
 const SOCKET_MODE: u32 = 0o600;
@@ -36,12 +37,7 @@ impl ControlSocket {
             // Binding fails: another file is in the way.
             Ok(_) => {}
         }
-        let flags = SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // No process can connect before it listens.
-        fs::set_permissions(&path, Permissions::from_mode(SOCKET_MODE))?;
+        let socket = bind_with_mode(&path, SOCKET_MODE, SocketFlags::CLOEXEC)?;
         rustix::net::listen(&socket, 1)?;
         Ok(ControlSocket::inherited(socket, path))
     }
@@ -67,12 +63,6 @@ impl ControlSocket {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Device and inode of a file.
-fn identify_file(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 impl AsFd for ControlSocket {

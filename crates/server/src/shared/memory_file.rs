@@ -5,10 +5,10 @@
 //! space of FILE is allocated at the start, because a page that a full file system cannot provide ends the process.
 //! What the bytes mean, and whether they can be trusted, is the business of the store.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,9 +16,13 @@ use std::time::Instant;
 use glasscache_store::{
     Config, MappedFile, MappedMemory, MemorySize, Snapshot, SnapshotError, StopTime, Store,
 };
-use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, access, fallocate, flock};
+use rustix::fs::{
+    Access, CWD, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, access, fallocate,
+    flock, openat2,
+};
+use rustix::process::geteuid;
 
-use crate::shared::clock::Clock;
+use crate::shared::clock::{Clock, read_first_unique};
 use crate::shared::error::Error;
 
 /// The first bytes of the file, by which one that holds something else is recognised.
@@ -29,6 +33,8 @@ const MEMORY_OFFSET: u64 = 2 << 20;
 const FIRST_PAGE_BYTES: u64 = 4096;
 /// Maximum size of a snapshot in bytes; that of 1 TiB has 60 MB.
 const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
+/// The end of the name of the snapshot.
+const SNAPSHOT_ENDING: &str = ".meta";
 /// The end of the name of a file that takes the place of another.
 const REPLACEMENT_ENDING: &str = ".new";
 /// Only the user of the server may read and write the files.
@@ -61,16 +67,24 @@ pub(crate) struct PreparedStore {
     pub(crate) recovery_message: String,
 }
 
+impl PreparedStore {
+    /// A store that continues none. Its uniques come after those of all servers before, which clients may still have.
+    pub(crate) fn empty(store: Arc<Store>, recovery_message: String) -> PreparedStore {
+        store.begin_uniques_at(read_first_unique());
+        PreparedStore { store, clock: Clock::start(), recovery_message }
+    }
+}
+
 impl MemoryFile {
     /// Opens the file, or makes it, and locks it against other servers until this one ends.
     ///
     /// # Errors
-    /// A file that cannot be opened, is in use, or holds something else.
+    /// A file that cannot be opened, is in use, holds something else, or may be read or written by another user.
     pub(crate) fn open(path: &Path) -> Result<MemoryFile, Error> {
         let failure = |reason: String| Error::MemoryFile { path: path.to_owned(), reason };
         let file = loop {
             let file = open_without_following(path, OpenOptions::new().write(true).create(true))
-                .map_err(|error| failure(format!("cannot be opened: {error}")))?;
+                .map_err(|error| failure(describe_open_error(&error)))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
                 failure(if error == rustix::io::Errno::WOULDBLOCK {
                     "is in use by another server; choose another file".to_owned()
@@ -85,29 +99,11 @@ impl MemoryFile {
                 Err(error) => return Err(failure(format!("cannot be read: {error}"))),
             }
         };
-        let read_magic = || -> io::Result<(bool, bool)> {
-            let metadata = file.metadata()?;
-            let was_created = metadata.is_file() && metadata.len() == 0;
-            if was_created {
-                file.write_all_at(MAGIC, 0)?;
-            }
-            let mut magic = [0; MAGIC.len()];
-            let has_magic = metadata.is_file()
-                && match file.read_exact_at(&mut magic, 0) {
-                    Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
-                    read_result => read_result.is_ok() && magic == *MAGIC,
-                };
-            Ok((was_created, has_magic))
-        };
-        match read_magic() {
-            Ok((was_created, true)) => {
+        match prepare_opened(&file).map_err(|error| failure(format!("cannot be read: {error}")))? {
+            Ok(was_created) => {
                 Ok(MemoryFile { path: path.to_owned(), file, was_created, is_replacement: false })
             }
-            Ok((_, false)) => Err(failure(
-                "is not the memory of a glasscache server; remove it or choose another file"
-                    .to_owned(),
-            )),
-            Err(error) => Err(failure(format!("cannot be read: {error}"))),
+            Err(reason) => Err(failure(reason)),
         }
     }
 
@@ -240,33 +236,34 @@ impl MemoryFile {
     /// The snapshot, or why there is none that can be used.
     fn read_snapshot(&self) -> Result<Result<Snapshot, String>, Error> {
         let path = self.snapshot_path();
-        let read = || -> io::Result<Vec<u8>> {
+        let read = || -> io::Result<(Metadata, Vec<u8>)> {
             let snapshot_file = open_without_following(&path, &mut OpenOptions::new())?;
-            if !snapshot_file.metadata()?.is_file() {
+            let metadata = snapshot_file.metadata()?;
+            if !metadata.is_file() {
                 return Err(io::Error::other("not a file"));
             }
             let mut encoded_snapshot = Vec::new();
             snapshot_file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut encoded_snapshot)?;
-            Ok(encoded_snapshot)
+            Ok((metadata, encoded_snapshot))
         };
         let failure = |reason: String| {
             let hint = "remove it to start with an empty cache";
             Error::MemoryFile { path: path.clone(), reason: format!("{reason}; {hint}") }
         };
-        let encoded_snapshot = match read() {
-            Ok(encoded_snapshot) => encoded_snapshot,
+        let (metadata, encoded_snapshot) = match read() {
+            Ok(metadata_and_snapshot) => metadata_and_snapshot,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Err("no server has saved it".to_owned()));
             }
             Err(error) => return Err(failure(format!("cannot be read: {error}"))),
         };
-        match Snapshot::decode(&encoded_snapshot) {
-            Ok(snapshot) => Ok(Ok(snapshot)),
-            Err(SnapshotError::Foreign) => {
-                Err(failure("is not the snapshot of a glasscache server".to_owned()))
-            }
-            Err(SnapshotError::Unusable(reason)) => Ok(Err(reason)),
+        let decoded = Snapshot::decode(&encoded_snapshot);
+        if matches!(decoded, Err(SnapshotError::Foreign)) {
+            return Err(failure("is not the snapshot of a glasscache server".to_owned()));
         }
+        check_access(&metadata)
+            .map_err(|reason| failure(format!("{reason}; chown and chmod it, or")))?;
+        Ok(decoded.map_err(|error| error.to_string()))
     }
 
     /// The saved store, or why it cannot be used.
@@ -307,12 +304,8 @@ impl MemoryFile {
         config: &Config,
         reason: &str,
     ) -> Result<PreparedStore, Error> {
-        self.reserve(Store::file_bytes(config)?)?;
-        Ok(PreparedStore {
-            store: Store::in_file(config.clone(), self.mapped_file())?,
-            clock: Clock::start(),
-            recovery_message: format!("{} starts empty: {reason}", self.path.display()),
-        })
+        let recovery_message = format!("{} starts empty: {reason}", self.path.display());
+        Ok(PreparedStore::empty(self.make_empty_store(config)?, recovery_message))
     }
 
     fn mapped_file(&self) -> MappedFile<'_> {
@@ -347,7 +340,7 @@ impl MemoryFile {
     }
 
     fn snapshot_path(&self) -> PathBuf {
-        self.with_ending(".meta")
+        self.with_ending(SNAPSHOT_ENDING)
     }
 
     fn with_ending(&self, ending: &str) -> PathBuf {
@@ -360,6 +353,88 @@ impl MemoryFile {
             _ => Path::new("."),
         }
     }
+}
+
+/// Gives the memory file `path` of root, and its snapshot, to the user as whom the server will run: earlier versions
+/// made them as root. Only files of a server that no server uses are given, and none that is reached by a link.
+///
+/// What cannot be given stays as it is, and is refused when it is opened.
+pub fn give_memory_file(path: &Path, user_id: u32, group_id: u32) {
+    let files: [(_, &[u8]); 2] = [
+        (path.to_owned(), MAGIC),
+        (with_ending(path, SNAPSHOT_ENDING), glasscache_store::Snapshot::MAGIC),
+    ];
+    for (path, first_bytes) in files {
+        // LOSSY: the reason is in the message of the refusal.
+        let _ = give_file(&path, first_bytes, (user_id, group_id));
+    }
+}
+
+fn give_file(path: &Path, first_bytes: &[u8], (user_id, group_id): (u32, u32)) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let file = File::from(file);
+    let metadata = file.metadata()?;
+    let mut found_bytes = vec![0; first_bytes.len()];
+    if metadata.is_file() && metadata.uid() == 0 && metadata.nlink() == 1 {
+        file.read_exact_at(&mut found_bytes, 0)?;
+        if found_bytes == first_bytes {
+            fchown(&file, Some(user_id), Some(group_id))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks an open and locked file, and makes an empty one a memory file. Returns whether it was empty, or why it is
+/// refused.
+fn prepare_opened(file: &File) -> io::Result<Result<bool, String>> {
+    let metadata = file.metadata()?;
+    let was_created = metadata.is_file() && metadata.len() == 0;
+    let is_memory = was_created || metadata.is_file() && has_magic(file)?;
+    if !is_memory {
+        let reason = "is not the memory of a glasscache server; remove it or choose another file";
+        return Ok(Err(reason.to_owned()));
+    }
+    if let Err(reason) = check_access(&metadata) {
+        return Ok(Err(format!("{reason}; chown and chmod it, remove it, or choose another file")));
+    }
+    if was_created {
+        file.write_all_at(MAGIC, 0)?;
+    }
+    Ok(Ok(was_created))
+}
+
+fn describe_open_error(error: &io::Error) -> String {
+    let hint = match error.kind() {
+        ErrorKind::PermissionDenied => "; it must belong to the user of the server (-u)",
+        _ => "",
+    };
+    format!("cannot be opened: {error}{hint}")
+}
+
+fn has_magic(file: &File) -> io::Result<bool> {
+    let mut magic = [0; MAGIC.len()];
+    match file.read_exact_at(&mut magic, 0) {
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
+        read_result => Ok(read_result.is_ok() && magic == *MAGIC),
+    }
+}
+
+/// Whether only this process's user may read and write a file; else why not. What another user can write is not
+/// checked again while the server uses it as its memory.
+fn check_access(metadata: &Metadata) -> Result<(), String> {
+    let (user_id, mode) = (geteuid().as_raw(), metadata.mode() & 0o777);
+    if metadata.uid() != user_id {
+        let owner_id = metadata.uid();
+        return Err(format!("belongs to the user {owner_id}, and the server runs as {user_id}"));
+    }
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "may be used by other users (mode {mode:03o} instead of {FILE_MODE:o})"
+        ));
+    }
+    Ok(())
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {

@@ -32,6 +32,7 @@ pub(crate) mod slab_classes;
 pub(crate) mod stalled;
 pub(crate) mod tls;
 pub(crate) mod tuning;
+pub(crate) mod unix_socket;
 pub(crate) mod users;
 pub(crate) mod version;
 pub(crate) mod wake;

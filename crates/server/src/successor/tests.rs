@@ -185,6 +185,62 @@ fn a_connection_whose_socket_a_failed_successor_keeps_is_closed_at_the_client() 
 }
 
 #[test]
+fn a_recount_that_takes_too_long_is_refused_before_the_server_pauses() {
+    let many_items = u64::from(u32::MAX) + 5;
+    for (item_count, slab_factor, is_possible) in
+        [(1000, 1.5, true), (many_items, 1.25, true), (many_items, 1.5, false)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let memory_file = folder.path().join("memory");
+        let server = start(config(&memory_file, 8 << 20)).unwrap();
+        let mut client = Client::connect(address(&server));
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let relayed = relay(&memory_file, move |kind, body| {
+            if kind == FrameKind::Offer {
+                // After the version, two sizes and whether a login is required.
+                body[25..33].copy_from_slice(&u64::to_le_bytes(item_count));
+            }
+            assert!(is_possible || kind != FrameKind::Ready, "it pauses");
+        });
+        let next_config = Config { slab_factor, ..config(&memory_file, 8 << 20) };
+        let replacement = prepare_replacement(next_config).unwrap();
+        match replacement.connect() {
+            Ok(connected) => {
+                assert!(is_possible);
+                let next_server = connected.take_over().unwrap().start().unwrap();
+                assert!(server.join());
+                relayed.join().unwrap();
+                assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+                drop(next_server);
+            }
+            Err(error) => {
+                assert!(!is_possible, "{error}");
+                assert!(error.to_string().contains("keep -f, -n and -I"), "{error}");
+                assert_eq!(relayed.join().unwrap(), None);
+                assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_successor_reads_the_offer_of_an_earlier_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
+    let relayed = relay(&memory_file, move |kind, body| {
+        if kind == FrameKind::Offer {
+            body.truncate(25);
+        }
+    });
+    let next_config = Config { slab_factor: 1.5, ..config(&memory_file, 8 << 20) };
+    let next_server = take_over(next_config).unwrap().start().unwrap();
+    assert!(server.join());
+    assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
+    drop(next_server);
+}
+
+#[test]
 fn a_server_that_was_replaced_saves_nothing_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let memory_file = folder.path().join("memory");

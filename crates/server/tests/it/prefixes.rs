@@ -46,21 +46,39 @@ fn listings_and_statistics_agree_about_flushed_items() {
     }
 }
 
-#[test]
-fn a_prefix_beyond_the_maximum_is_refused_with_a_reason() {
-    let mut server = new_server(live_server::config());
-    send_text(&mut server, b"set kept 0 0 1\r\n1\r\n");
+fn flush_many_prefixes(server: &mut InMemorySession, name: &str) {
     for block in 0..64 {
-        let lines = (0..1024).map(|line| format!("flush_prefix {block}-{line}: noreply\r\n"));
-        let replies = send_text(&mut server, lines.collect::<String>().as_bytes());
+        let lines = (0..1024).map(|line| format!("flush_prefix {name}{block}-{line}: noreply\r\n"));
+        let replies = send_text(server, lines.collect::<String>().as_bytes());
         assert_eq!(replies, "");
     }
-    let refusal = "SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
+}
+
+#[test]
+fn more_prefixes_than_can_be_remembered_can_be_flushed_while_old_items_stay() {
+    let mut server = new_server(live_server::config());
+    send_text(&mut server, b"set kept 0 0 1\r\n1\r\nset more 0 0 1\r\n1\r\n");
+    for name in ["a", "b", "c"] {
+        flush_many_prefixes(&mut server, name);
+    }
+    let replies = send_text(&mut server, b"flush_prefix mor\r\nmf none q\r\nget kept more\r\n");
+    assert_eq!(replies, "OK\r\nVALUE kept 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn a_prefix_beyond_the_maximum_is_refused_with_a_reason_while_an_old_value_is_uploaded() {
+    let mut group = InMemorySession::group(live_server::config(), 2).unwrap();
+    let mut server = group.pop().unwrap();
+    let mut upload = group.pop().unwrap();
+    send_text(&mut upload, &[b"set large 0 0 300000\r\n".to_vec(), vec![b'x'; 200_000]].concat());
+    flush_many_prefixes(&mut server, "a");
+    let refusal = "SERVER_ERROR flush_prefix failed: no more prefixes can be remembered; flush fewer prefixes or everything\r\n";
     let replies =
-        send_text(&mut server, b"flush_prefix more\r\nmf more q\r\nflush_prefix 0-0:\r\n");
+        send_text(&mut server, b"flush_prefix more\r\nmf more q\r\nflush_prefix a0-0:\r\n");
     assert_eq!(replies, format!("{refusal}{refusal}OK\r\n"));
-    let replies = send_text(&mut server, b"flush_all\r\nflush_prefix more\r\n");
-    assert_eq!(replies, "OK\r\nOK\r\n");
+    drop(upload);
+    let replies = send_text(&mut server, b"flush_prefix more\r\n");
+    assert_eq!(replies, "OK\r\n");
 }
 
 #[test]

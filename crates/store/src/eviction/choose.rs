@@ -21,6 +21,8 @@ pub(super) enum SweepReason {
     Dead,
     /// Much of it is dead; the rest is kept.
     Compact,
+    /// It is too old; what is alive is kept, or the segment is left as it is.
+    Renew,
     /// The policy decides about each item.
     Evict,
 }
@@ -39,6 +41,8 @@ pub(crate) enum SweepGoal {
     Dead,
     /// Nearly dead segments are emptied, so that no unused one is opened.
     Sparse,
+    /// Segments from before the flushes of prefixes that should be forgotten are emptied.
+    Outdated,
 }
 
 /// When a choice found nothing, and for which goal.
@@ -65,12 +69,14 @@ impl VictimChooser {
         now: Seconds,
         goal: SweepGoal,
     ) -> Option<(SegmentView, SweepReason)> {
-        if goal != SweepGoal::Sparse && self.would_find_nothing(store, now, goal) {
+        let is_remembered = matches!(goal, SweepGoal::FreeSegments | SweepGoal::Dead);
+        if is_remembered && self.would_find_nothing(store, now, goal) {
             return None;
         }
         for _ in 0..CHOICE_TRIES_MAX {
             let (view, reason) = match goal {
                 SweepGoal::Sparse => (store.segments.pop_sparse()?, SweepReason::Compact),
+                SweepGoal::Outdated => (store.segments.outdated()?, SweepReason::Renew),
                 _ => self.find_candidate(store, now, goal)?,
             };
             if store.segments.start_sweep(view.id) {

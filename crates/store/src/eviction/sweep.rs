@@ -140,7 +140,7 @@ impl Sweeper {
         while bytes_left > 0 {
             let is_needed = || match goal {
                 SweepGoal::FreeSegments => store.reserve_is_low() || store.evicts_with_writes(),
-                SweepGoal::Dead => true,
+                SweepGoal::Dead | SweepGoal::Outdated => true,
                 SweepGoal::Sparse => store.should_sweep_sparse(),
             };
             let start_next_sweep = || {
@@ -403,7 +403,11 @@ impl RecordHandler<'_> {
                 accounting.count(CounterId::MovedBytes, bytes as i64);
             }
             CopyOutcome::Changed => {}
-            CopyOutcome::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
+            CopyOutcome::NoRoom
+                if self.store().config().evict && self.sweep.reason != SweepReason::Renew =>
+            {
+                self.remove(item, Some(false));
+            }
             CopyOutcome::NoRoom => return RecordOutcome::NoRoom,
         }
         RecordOutcome::Continue

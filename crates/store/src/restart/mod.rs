@@ -190,6 +190,9 @@ fn restore(
     snapshot: &Snapshot,
 ) -> Result<Store, RefusalReason> {
     let segments = layout.build_segments(&config, arena);
+    if snapshot.flushes.prefixes.len() > segments.flushes.prefixes_max() {
+        return Err("it has more flushed prefixes than its memory has room for");
+    }
     segments.flushes.restore(&snapshot.flushes);
     segments.restore(&snapshot.segments, snapshot.index.segment_ids())?;
     let lines = Lines::new(Arc::clone(arena));

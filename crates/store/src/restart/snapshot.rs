@@ -12,10 +12,10 @@ use crate::store::{Config, Layout, segment_shift};
 
 use super::bytes::{Reader, Writer};
 
-/// The first bytes of every version.
+/// [`Snapshot::MAGIC`].
 const MAGIC: &[u8; 8] = b"GLASSMEM";
 /// The version of the layout of items, of the index and of these bytes.
-pub(super) const LAYOUT_VERSION: u32 = 1;
+pub(super) const LAYOUT_VERSION: u32 = 2;
 /// Bytes before what differs between versions.
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 /// The clock of a store that has run for less than sixty years is below this.
@@ -67,6 +67,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The first bytes of a snapshot of every version.
+    pub const MAGIC: &[u8] = MAGIC;
+
     /// Decodes what [`crate::Store::snapshot`] returned.
     ///
     /// # Errors

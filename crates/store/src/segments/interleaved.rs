@@ -10,7 +10,7 @@ use super::*;
 fn new_segments(segment_count: usize) -> Arc<Segments> {
     let arena = Arc::new(Arena::new(segment_count, 12).unwrap());
     let budget = Budget { segments: segment_count, extra_line_segments: 0 };
-    Arc::new(Segments::new(arena, 1, budget, 1 << 10, 7))
+    Arc::new(Segments::new(arena, 1, budget, 1 << 10, Flushes::new(7, u64::MAX)))
 }
 
 /// Opens a segment; returns it and its first address.

@@ -146,7 +146,7 @@ impl Segments {
         workers: usize,
         budget: Budget,
         item_bytes_max: u32,
-        hash_seed: u64,
+        flushes: Flushes,
     ) -> Self {
         let new_meta = || SegmentMeta {
             state: AtomicU32::new(SegmentState::Free as u32),
@@ -180,7 +180,7 @@ impl Segments {
             next_sequence: AtomicU64::new(1),
             halved_counted_unique: AtomicU64::new(0),
             next_queue_position: AtomicU64::new(1),
-            flushes: Flushes::new(hash_seed),
+            flushes,
             allowed_count: AtomicUsize::new(budget.segments.min(segment_count)),
             extra_line_segments_max: AtomicUsize::new(budget.extra_line_segments),
             line_segments_in_use: AtomicUsize::new(0),

@@ -228,6 +228,13 @@ impl Segments {
         }
     }
 
+    /// The oldest segment, if it is from before the flushes of prefixes that should be forgotten.
+    pub(crate) fn outdated(&self) -> Option<SegmentView> {
+        let awaited_generation = self.flushes.awaited_generation()?;
+        let &(generation, id) = self.lock_ranking().generations.first()?;
+        (generation < awaited_generation).then(|| self.view(SegmentId(id)))
+    }
+
     fn examine(&self, id: SegmentId) -> SegmentView {
         #[cfg(test)]
         self.examined.fetch_add(1, Ordering::Relaxed);

@@ -7,8 +7,8 @@ use crate::sync::Ordering;
 
 /// Counters that only grow stay below this, far beyond what a server reaches, so that no sum of them overflows.
 const COUNTER_MAX: u64 = 1 << 60;
-/// The same for openings of segments, of which each stands for up to 2^20 uniques.
-const SEQUENCE_MAX: u64 = 1 << 40;
+/// The same for uniques, which begin at a number from the clock.
+const UNIQUE_MAX: u64 = 1 << 63;
 
 /// A sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +77,9 @@ impl Segments {
         snapshot: &SegmentsSnapshot,
         line_segments: impl Iterator<Item = u32>,
     ) -> Result<(), &'static str> {
-        if snapshot.next_sequence > SEQUENCE_MAX
-            || snapshot.halved_counted_unique > COUNTER_MAX
+        let sequence_max = UNIQUE_MAX / 2 / self.addresses_per_segment();
+        if snapshot.next_sequence > sequence_max
+            || snapshot.halved_counted_unique > UNIQUE_MAX / 2
             || snapshot.next_queue_position > COUNTER_MAX
         {
             return Err("a counter is out of range");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, Config, DeleteOptions, DeleteOutcome, Error, Expiry,
-    GetOptions, Listing, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
+    GetOptions, Listing, NoRoomYet, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
 };
 
 const NOW: Seconds = Seconds(10);
@@ -156,7 +156,7 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
 
 #[test]
 fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_no_item() {
-    let (store, mut worker) = new_store_and_worker(8 << 20);
+    let (store, mut worker) = new_store_and_worker(48 << 20);
     set(&worker, "kept");
     for number in 0..PREFIXES_MAX {
         store.flush_prefix(format!("{number}:").as_bytes(), NOW).unwrap();
@@ -171,6 +171,96 @@ fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_no_item() {
     set(&worker, "more");
     assert!(is_readable(&worker, "more"));
     worker.pass();
+}
+
+/// Flushes a prefix as a server does: what has to wait is retried after a pass of all workers.
+fn flush_prefix_with_retries(workers: &mut [Worker], flushing: usize, prefix: &[u8]) {
+    for _ in 0..1000 {
+        match workers[flushing].try_flush_prefix(prefix, NOW) {
+            Ok(outcome) => return outcome.unwrap(),
+            Err(NoRoomYet) => {
+                for worker in &mut *workers {
+                    worker.pass();
+                    worker.maintain(NOW);
+                }
+            }
+        }
+    }
+    panic!("a flush waited without end");
+}
+
+#[test]
+fn prefixes_never_run_out_although_old_items_stay() {
+    for (memory_mib, item_count, evict) in [(1, 100, true), (2, 1000, true), (8, 4000, false)] {
+        let config =
+            Config { memory_bytes: memory_mib << 20, workers: 2, evict, ..Config::default() };
+        let store = Store::new(config).unwrap();
+        let mut workers = [store.worker(), store.worker()];
+        let options = SetOptions::default();
+        for number in 0..item_count {
+            let (key, value) = (format!("kept{number}"), [b'v'; 300]);
+            let outcome = set_with(&workers[number % 2], &key, &value, options.clone());
+            assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
+        }
+        workers.iter_mut().for_each(Worker::go_offline);
+        // More than three times as many as can be remembered, by either worker; each flush is effective.
+        for number in 0..4 * PREFIXES_MAX {
+            let key = format!("{number}:key");
+            let flushing = number / 1000 % 2;
+            if number % 500 == 0 {
+                set(&workers[flushing], &key);
+            }
+            flush_prefix_with_retries(&mut workers, flushing, format!("{number}:").as_bytes());
+            if number % 500 == 0 {
+                assert!(!is_readable(&workers[flushing], &key), "{key}");
+            }
+            workers[flushing].pass();
+            workers[flushing].go_offline();
+        }
+        let is_kept = |number: &usize| is_readable(&workers[0], &format!("kept{number}"));
+        assert_eq!((0..item_count).filter(is_kept).count(), item_count, "{memory_mib} MiB");
+        assert_eq!(store.counters().evictions, 0);
+    }
+}
+
+#[test]
+fn a_flushed_item_stays_dead_after_its_prefix_was_forgotten() {
+    let (store, mut worker) = new_store_and_worker(1 << 20);
+    for number in 0..1000 {
+        set(&worker, &format!("gone:{number}"));
+        set(&worker, &format!("kept:{number}"));
+    }
+    store.flush_prefix(b"gone:", NOW).unwrap();
+    for number in 0..20_000 {
+        flush_prefix_with_retries(
+            std::slice::from_mut(&mut worker),
+            0,
+            format!("{number}:").as_bytes(),
+        );
+    }
+    for number in 0..1000 {
+        assert!(!is_readable(&worker, &format!("gone:{number}")));
+        assert!(is_readable(&worker, &format!("kept:{number}")));
+    }
+}
+
+#[test]
+fn the_table_of_prefixes_leaves_a_small_store_most_of_its_memory() {
+    let (store, mut worker) = new_store_and_worker(2 << 20);
+    for number in 0..2000 {
+        set_with(&worker, &format!("kept{number}"), &[b'v'; 300], SetOptions::default());
+    }
+    for number in 0..PREFIXES_MAX {
+        flush_prefix_with_retries(
+            std::slice::from_mut(&mut worker),
+            0,
+            format!("{number}:").as_bytes(),
+        );
+        worker.pass();
+    }
+    let kept = (0..2000).filter(|number| is_readable(&worker, &format!("kept{number}"))).count();
+    assert!(kept >= 1900, "{kept} of 2000");
+    assert!(store.counters().buffer_bytes <= (2 << 20) / 8 + (32 << 10));
 }
 
 #[test]

@@ -363,7 +363,7 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
     let refusal_reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
     let mut other_version = snapshot.clone();
     other_version[8] += 1;
-    assert_eq!(refusal_reason(&other_version), "its layout has version 2, this server has 1");
+    assert_eq!(refusal_reason(&other_version), "its layout has version 3, this server has 2");
     for cut in 12..snapshot.len() {
         assert_eq!(refusal_reason(&snapshot[..cut]), "it is damaged: its checksum is wrong");
     }

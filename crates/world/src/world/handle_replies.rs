@@ -331,7 +331,7 @@ fn handle_counter_reply(
         Ok(StepOutcome::WriteOutcome(outcome)) => {
             context.set_known_outcome(0, known_outcome_of(*outcome));
         }
-        Ok(StepOutcome::ItemBytesMax(_)) => {}
+        Ok(StepOutcome::Flags(_) | StepOutcome::ItemBytesMax(_)) => {}
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),
     }
     let error = result.clone().err();

@@ -24,7 +24,7 @@ use output::Output;
 
 use super::pending_writes::PendingWrites;
 use super::server::ServerState;
-use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
+use super::uncertain::{OwnedKey, keys_left_uncertain, keys_read, write_removals};
 use crate::error::Error;
 use crate::pipeline::{ExpectedBinaryReply, ExpectedReply, Pipeline};
 use crate::request::{CommandSet, Request, RequestWriter, write_binary_noop};
@@ -215,7 +215,8 @@ impl Connection {
         // The next call uses another connection, on which nothing waits for the removals in flight here.
         for in_flight_request in &mut self.in_flight {
             if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
-                self.server.uncertain.add(uncertain_on_loss.removals.drain(..));
+                let removals = std::mem::take(&mut uncertain_on_loss.removals);
+                self.server.uncertain.end_removal(removals, false);
             }
         }
     }
@@ -276,7 +277,7 @@ impl Connection {
         let mut removals = Vec::new();
         if !is_noreply {
             if self.server.uncertain.has_keys() || !self.pending_writes.is_empty() {
-                removals = self.remove_uncertain(command_set);
+                removals = self.remove_uncertain(requests, command_set);
             }
         } else if self.pending_writes.opaque_count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
@@ -286,7 +287,7 @@ impl Connection {
         let near_write_guard = self.server.guard_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet_request) {
             // No reply will confirm these removals, so another call repeats them.
-            self.server.uncertain.add(removals);
+            self.server.uncertain.end_removal(removals, false);
             return Err(unsupported);
         }
         if is_noreply {
@@ -318,8 +319,17 @@ impl Connection {
 
     /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far.
     /// Returns the keys if the command set has no such request: then the reply to the next call confirms them.
-    fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
-        let mut removals = self.server.uncertain.take_all();
+    fn remove_uncertain(
+        &mut self,
+        requests: &[Request<'_>],
+        command_set: CommandSet,
+    ) -> Vec<OwnedKey> {
+        let mut removals = Vec::new();
+        if self.server.uncertain.has_keys() {
+            let requested = requests.iter().flat_map(keys_read);
+            let elsewhere = requested.filter(|key| !self.is_removing(key));
+            removals = self.server.uncertain.begin_removal(elsewhere);
+        }
         if !removals.is_empty() {
             self.begin_pending_writes();
             let acknowledged_count =
@@ -335,6 +345,14 @@ impl Connection {
             );
         }
         removals
+    }
+
+    /// Whether a removal of a key is in flight on this connection, ahead of what is written now.
+    fn is_removing(&self, key: &OwnedKey) -> bool {
+        let in_flight = self.in_flight.iter();
+        let mut removals =
+            in_flight.filter_map(|in_flight_request| in_flight_request.uncertain_on_loss.as_ref());
+        removals.any(|uncertain_on_loss| uncertain_on_loss.removals.contains(key))
     }
 
     /// Writes requests; only a single one leaves its long body out.
@@ -384,7 +402,7 @@ impl Connection {
     /// Submits quiet writes from the write buffer, and requests their acknowledgement.
     pub fn submit_buffered_writes(&mut self, encoded_writes: &[u8], pending_writes: PendingWrites) {
         self.output.discard_sent();
-        self.remove_uncertain(self.command_set());
+        self.remove_uncertain(&[], self.command_set());
         let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(encoded_writes);
         self.request_acknowledgement_of(pending_writes, Vec::new(), begin_offset);

@@ -151,7 +151,8 @@ impl Connection {
         }
         if let Some(mut uncertain_on_loss) = in_flight_request.uncertain_on_loss.take() {
             uncertain_on_loss.keys.clear();
-            uncertain_on_loss.removals = Vec::new();
+            let removals = std::mem::take(&mut uncertain_on_loss.removals);
+            self.server.uncertain.end_removal(removals, true);
             self.recycled_uncertain_on_loss = Some(uncertain_on_loss);
         }
         if matches!(in_flight_request.receiver, ReplyReceiver::Acknowledgement(_)) {
@@ -334,8 +335,7 @@ impl Connection {
         if in_flight_request.begin_offset < self.sent_bytes() {
             self.server.uncertain.add(uncertain_on_loss.keys.iter());
         }
-        let removals = uncertain_on_loss.removals.iter();
-        self.server.uncertain.add(removals.cloned());
+        self.server.uncertain.end_removal(uncertain_on_loss.removals.clone(), false);
     }
 
     fn save_unsent_buffered_writes(&mut self, in_flight_request: &mut InFlightRequest) {

@@ -15,7 +15,7 @@ use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
 
 pub use reads::{Get, GetAndTouch, Inspect};
-pub use writes::{Calculate, Delete, Store, Touch, store_outcome};
+pub use writes::{Calculate, Delete, Store, Touch, Touched, store_outcome, touched_of_reply};
 
 /// A value read.
 #[derive(Debug, Clone, PartialEq, Eq)]

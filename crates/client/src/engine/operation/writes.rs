@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::options::QUIET_BYTES_MAX;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::{Item, Request};
+use crate::value::MANIFEST_FLAGS;
 use crate::write_outcome::WriteOutcome;
 
 /// Stores a value.
@@ -100,8 +101,19 @@ impl Operation for Delete<'_> {
     }
 }
 
+/// How a touch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touched {
+    /// There is no such item.
+    Missing,
+    /// The item has the new expiry.
+    Done,
+    /// As [`Self::Done`], of the manifest of a value in pieces, which have an expiry of their own.
+    Manifest,
+}
+
 impl Operation for Touch<'_> {
-    type Output = bool;
+    type Output = Touched;
 
     fn key(&self) -> WireKey<'_> {
         self.key
@@ -111,12 +123,12 @@ impl Operation for Touch<'_> {
         Request::Touch { key: self.key, exptime: self.exptime, noreply: self.noreply }
     }
 
-    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Touched, Error> {
+        touched_of_reply(reply, server)
     }
 
-    fn quiet_output(&self) -> bool {
-        true
+    fn quiet_output(&self) -> Touched {
+        Touched::Done
     }
 }
 
@@ -138,6 +150,19 @@ impl Operation for Calculate<'_> {
     fn quiet_output(&self) -> Option<u64> {
         None
     }
+}
+
+/// Interprets the reply to a touch. Only meta servers tell a manifest from a value.
+pub fn touched_of_reply(reply: Reply, server: &str) -> Result<Touched, Error> {
+    let client_flags = match reply {
+        Reply::Meta(meta) => meta.client_flags,
+        _ => 0,
+    };
+    Ok(match write_outcome_of_reply(reply, server)? {
+        WriteOutcome::Done if client_flags == MANIFEST_FLAGS => Touched::Manifest,
+        WriteOutcome::Done => Touched::Done,
+        _ => Touched::Missing,
+    })
 }
 
 impl<'a> Store<'a> {

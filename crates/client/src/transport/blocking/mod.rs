@@ -21,6 +21,7 @@ use crate::engine::server::ServerState;
 use crate::fork::{Process, random_opaque};
 use crate::transport::socket::Socket;
 use crate::transport::tls::TlsSession;
+use crate::waiter::{AwaitedSocket, PAUSE, Waiter};
 
 /// What is received at first where a large value is expected: its head, and little of its body.
 const HEAD_BYTES: usize = 2 << 10;
@@ -207,13 +208,14 @@ impl SocketConnection {
         }
     }
 
-    /// Receives straight into `target`; returns how much came.
+    /// Receives straight into `target`, waiting for it where it may; returns how much came.
     pub(crate) fn receive_into(
         &mut self,
         target: &mut [u8],
         deadline: Instant,
+        may_wait: bool,
     ) -> Result<usize, WaitError> {
-        let flags = if self.set_receive_timeout(deadline, Instant::now())? {
+        let flags = if may_wait && self.set_receive_timeout(deadline, Instant::now())? {
             RecvFlags::WAITALL
         } else {
             RecvFlags::DONTWAIT
@@ -266,6 +268,20 @@ fn receive_bytes(
         Some(tls) => tls.receive(socket.as_fd(), buffer, flags),
         None => recv(socket, buffer, flags).map(|(received_bytes, _)| received_bytes),
     }
+}
+
+/// As [`wait`], by a waiter; without sockets for a moment.
+pub(crate) fn wait_by(
+    waiter: &dyn Waiter,
+    sockets: &[AwaitedSocket<'_>],
+    deadline: Instant,
+) -> Result<(), WaitError> {
+    let time_left = deadline.saturating_duration_since(Instant::now());
+    if time_left.is_zero() && !sockets.is_empty() {
+        return Err(WaitError::Deadline);
+    }
+    let timeout = if sockets.is_empty() { time_left.min(PAUSE) } else { time_left };
+    if waiter.wait(sockets, timeout) { Ok(()) } else { Err(WaitError::Interrupted) }
 }
 
 /// Waits until one of `fds` is ready or the deadline passes; a signal ends it too.

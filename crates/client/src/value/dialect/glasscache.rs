@@ -57,6 +57,14 @@ const NUMPY: u32 = 0x80;
 const COMPRESSION_NUMBERS: [(u32, Method); 4] =
     [(1, Method::Zlib), (2, Method::Zstd), (3, Method::Lz4), (4, Method::QuickLz)];
 
+pub(super) fn is_expanding(flags: u32) -> bool {
+    is_glasscache(flags) && matches!(flags & 0xff, INTS | PACKED_ARRAY | TYPED)
+}
+
+pub(super) fn is_bool(flags: u32) -> bool {
+    flags == DIALECT_MARK | BOOL
+}
+
 pub(super) fn is_glasscache(flags: u32) -> bool {
     flags & MARK_MASK == DIALECT_MARK
 }
@@ -179,6 +187,8 @@ impl DialectFormat for Glasscache {
             FLOAT => decode_float(&body),
             BOOL if *body == *b"1" => Ok(Decoded::Bool(true)),
             BOOL if *body == *b"0" => Ok(Decoded::Bool(false)),
+            // `incr` has worked on it: as in Python, True and 1 are 2.
+            BOOL => decode_decimal(&body),
             NONE if body.is_empty() => Ok(Decoded::None),
             INTS => unpack(&body, limits.bytes_max)
                 .map(Decoded::Ints)
@@ -241,6 +251,9 @@ struct ArrayHeader {
 fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
     let (first_bytes, mut remaining) = body.split_first_chunk::<2>()?;
     let [itemsize, dimensions_and_order] = *first_bytes;
+    if itemsize == 0 {
+        return None; // a few bytes could claim any number of such elements
+    }
     let is_swapped = dimensions_and_order & SWAPPED_BYTE_ORDER != 0;
     let dimensions = dimensions_and_order & !SWAPPED_BYTE_ORDER;
     if dimensions > DIMENSIONS_MAX {

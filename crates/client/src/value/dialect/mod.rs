@@ -112,8 +112,18 @@ impl Dialect {
         glasscache::is_cheap_to_decode(flags)
     }
 
+    /// Whether values of these flags take more memory than their plain bytes, in the own dialect.
+    pub(super) fn is_expanding(flags: u32) -> bool {
+        glasscache::is_expanding(flags)
+    }
+
+    /// Whether flags are those of a boolean of the own dialect.
+    pub(super) fn is_bool(flags: u32) -> bool {
+        glasscache::is_bool(flags)
+    }
+
     /// The flags of a value that is stored with its compute info, in the own dialect.
-    pub(super) const COMPUTE_INFO_FLAGS: u32 = glasscache::COMPUTE_INFO_FLAGS;
+    pub(crate) const COMPUTE_INFO_FLAGS: u32 = glasscache::COMPUTE_INFO_FLAGS;
 
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_glasscache(flags: u32) -> bool {

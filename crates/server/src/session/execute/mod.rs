@@ -53,10 +53,10 @@ pub(crate) fn run_command<'w>(
             items::execute_meta_debug(key, is_base64, context, &mut out.bytes);
         }
         Command::MetaFlushPrefix(ref line) => {
-            prefixes::execute_meta_flush(line, context, &mut out.bytes);
+            prefixes::execute_meta_flush(line, context, &mut out.bytes)?;
         }
         Command::FlushPrefix { prefix, noreply } => {
-            write_reply(noreply, out, prefixes::execute_flush(prefix, context));
+            write_reply(noreply, out, prefixes::execute_flush(prefix, context)?);
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");

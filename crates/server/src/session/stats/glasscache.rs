@@ -48,7 +48,7 @@ pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store_counters.expired_unfetched.into()),
     Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.store_counters.reclaimed.into()),
     Row::new("prefix_flushes", "", "`flush_prefix` and `mf` commands", |s| s.totals.flush_prefix_cmds.into()),
-    Row::new("flushed_prefixes", "", "prefixes that are remembered because they were flushed, at most 65,536", |s| (s.context.store_worker.store().flushed_prefixes() as u64).into()),
+    Row::new("flushed_prefixes", "", "prefixes that are remembered because they were flushed, at most 65,536; in less than 48 MB fewer", |s| (s.context.store_worker.store().flushed_prefixes() as u64).into()),
     Row::new("loop_iterations", "", "iterations of the event loops", |s| s.totals.iterations.into()),
     Row::new("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
     Row::new("send_calls", "", "send calls", |s| s.totals.send_calls.into()),

@@ -1,0 +1,273 @@
+"""With on_error="miss", what was changed while the server was away is not read as it was before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glasscache import Server
+
+ROUNDS = int(os.environ.get("GLASSCACHE_TEST_OUTAGES", "2"))
+"""100 in a long run, each with an outage of `OUTAGE_S`."""
+OUTAGE_S = float(os.environ.get("GLASSCACHE_TEST_OUTAGE_S", "0.4"))
+THREADS = 3
+
+
+class CuttableProxy:
+    """Forwards connections; while cut it refuses and closes them, or lets nothing pass."""
+
+    def __init__(self, upstream: str, mode: str) -> None:
+        self._upstream, self.mode = upstream, mode
+        self._connections: list[socket.socket] = []
+        self._passes = threading.Event()
+        self._passes.set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._accept_in_background()
+
+    def _accept_in_background(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        host, _, port = self._upstream.rpartition(":")
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            upstream = socket.create_connection((host, int(port)))
+            self._connections += [connection, upstream]
+            for source, target in ((connection, upstream), (upstream, connection)):
+                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if not self._passes.is_set():
+                    return  # what came in the outage is lost
+                target.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for connection in (source, target):
+                connection.close()
+
+    def cut(self) -> None:
+        self._passes.clear()
+        if self.mode == "refused":
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._close_connections()
+
+    def mend(self) -> None:
+        self._close_connections()
+        self._passes.set()
+        if self.mode == "refused":
+            self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
+            self._accept_in_background()
+
+    def _close_connections(self) -> None:
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._connections = []
+
+    def close(self) -> None:
+        self._listener.close()
+        self._close_connections()
+
+
+@pytest.fixture(params=["refused", "silent"])
+def proxy(request: pytest.FixtureRequest, server: Server) -> Any:
+    proxy = CuttableProxy(server.address, request.param)
+    yield proxy
+    proxy.close()
+
+
+class AwaitedClient:
+    """An asyncio client under the methods of a blocking one, on a loop that runs in a thread."""
+
+    def __init__(self, address: str, **settings: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._client = AsyncClient(address, **settings)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            method = getattr(self._client, name)
+            return asyncio.run_coroutine_threadsafe(
+                method(*arguments, **options), self._loop
+            ).result(30)
+
+        return call
+
+
+CHANGES: dict[str, Callable[[Any, str], Any]] = {
+    "delete": lambda client, key: client.delete(key),
+    "set": lambda client, key: client.set(key, "new"),
+    "replace": lambda client, key: client.replace(key, "new"),
+    "append": lambda client, key: client.append(key, "+"),
+    "prepend": lambda client, key: client.prepend(key, "+"),
+    "cas": lambda client, key: client.cas(key, "new", 1),
+    "quiet set": lambda client, key: client.set(key, "new", noreply=True),
+    "quiet delete": lambda client, key: client.delete(key, noreply=True),
+    "set_many": lambda client, key: client.set_many({key: "new"}),
+    "delete_many": lambda client, key: client.delete_many([key]),
+    "incr": lambda client, key: client.incr(key),
+    "decr": lambda client, key: client.decr(key, 2),
+    "incr initial": lambda client, key: client.incr(key, initial=1),
+    "split set": lambda client, key: client.set(key, "new" * 300_000, split=True),
+}
+
+
+@pytest.mark.parametrize("make_client", [Client, AwaitedClient])
+@pytest.mark.parametrize("change_name", CHANGES)
+def test_a_change_that_was_not_made_in_an_outage_leaves_no_older_value(
+    change_name: str, make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+) -> None:
+    client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
+    old_value: Any = 10 if "cr" in change_name else "old"
+    assert client.set("k", old_value)
+    proxy.cut()
+    outcome = CHANGES[change_name](client, "k")
+    assert not outcome or "many" in change_name or "quiet" in change_name, outcome
+    proxy.mend()
+    wait_until_up(client)
+    assert client.get("k") != old_value
+
+
+@pytest.mark.parametrize("make_client", [Client, AwaitedClient])
+def test_what_changes_nothing_and_locks_of_others_stay(
+    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+) -> None:
+    client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
+    for key in ("read", "lock", "touched"):
+        assert client.set(key, "old")
+    proxy.cut()
+    assert client.get("read") is None
+    assert not client.add("lock", "mine")
+    assert not client.touch("touched", 600)
+    proxy.mend()
+    wait_until_up(client)
+    assert client.get_many(["read", "touched"]) == {"read": "old", "touched": "old"}
+    # One that was sent may have taken the lock: then it is given back.
+    assert client.get("lock") == "old" or proxy.mode == "silent"
+
+
+@pytest.mark.parametrize("make_client", [Client, AwaitedClient])
+def test_a_tag_that_was_invalidated_in_an_outage_is_invalid(
+    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+) -> None:
+    client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
+    inner = client._client if isinstance(client, AwaitedClient) else client
+    with Client(proxy._upstream, namespace=namespace) as other:
+        tagged = other.tagged("prices")
+        assert tagged.set("k", "old")
+        assert tagged.get("k") == "old"
+        assert client.invalidate_tag("prices") is True
+        assert tagged.set("k", "old")
+        proxy.cut()
+        assert client.invalidate_tag("prices") is False
+        if inner is client:
+            assert inner.tagged("prices", "other").invalidate() is False
+        proxy.mend()
+        wait_until_up(client)
+        assert tagged.get("k") is None
+        assert client.invalidate_tag("prices") is True
+
+
+def wait_until_up(client: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not client.set("canary", 1):
+        assert time.monotonic() < deadline, "it does not come back"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("make_client", [Client, AwaitedClient])
+def test_no_older_value_is_read_after_outages_under_load(
+    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+) -> None:
+    """What was changed in an outage is new or gone afterwards, whichever thread reads it first."""
+    client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
+    seed = int(os.environ.get("GLASSCACHE_TEST_SEED", str(random.randrange(1 << 30))))
+    for round_number in range(ROUNDS):
+        outage = Outage(client, proxy, f"{round_number}:", seed + round_number)
+        outage.run()
+        assert outage.old_reads == [], f"seed {seed}, of {len(outage.changed)} keys"
+
+
+class Outage:
+    """An outage during which threads change keys, and after which they read them."""
+
+    def __init__(self, client: Any, proxy: CuttableProxy, prefix: str, seed: int) -> None:
+        self._client, self._proxy, self._prefix, self._seed = client, proxy, prefix, seed
+        self._old_values: dict[str, Any] = {
+            f"{prefix}{number}": "old" if number % 3 else 5 for number in range(300)
+        }
+        self.changed: set[str] = set()
+        self.old_reads: list[str] = []
+        self._is_over, self._is_mended = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        deadline = time.monotonic() + 20
+        while self._client.set_many(self._old_values):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        self._proxy.cut()
+        changers, readers = (
+            [
+                threading.Thread(target=work, args=(random.Random(self._seed + n),))
+                for n in range(THREADS)
+            ]
+            for work in (self._change_keys, self._read_keys)
+        )
+        for thread in changers + readers:
+            thread.start()
+        time.sleep(OUTAGE_S)
+        self._is_over.set()
+        for thread in changers:
+            thread.join()
+        self._proxy.mend()
+        self._is_mended.set()
+        for thread in readers:
+            thread.join()
+
+    def _change_keys(self, choice: random.Random) -> None:
+        keys = list(self._old_values)
+        while not self._is_over.is_set():
+            key = choice.choice(keys)
+            names = ["delete", "set", "set_many", "delete_many"]
+            if self._old_values[key] == 5:
+                names = ["incr", "decr", "delete"]
+            CHANGES[choice.choice(names)](self._client, key)
+            self.changed.add(key)
+
+    def _read_keys(self, choice: random.Random) -> None:
+        self._is_mended.wait()
+        candidates, deadline = sorted(self.changed), time.monotonic() + 20
+        while time.monotonic() < deadline and self._client.get("canary") != self._prefix:
+            self._check(choice.sample(candidates, min(3, len(candidates))))
+            self._check_one(choice.choice(candidates))
+            self._client.set("canary", self._prefix)
+        self._check(candidates)
+
+    def _check(self, keys: list[str]) -> None:
+        values = self._client.get_many(keys)
+        self.old_reads += [key for key, value in values.items() if value == self._old_values[key]]
+
+    def _check_one(self, key: str) -> None:
+        if self._client.get(key) == self._old_values[key]:
+            self.old_reads.append(key)
