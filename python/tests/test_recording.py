@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -631,3 +632,43 @@ def test_the_costs_of_recording_are_measured(tmp_path: Path) -> None:
     )
     assert completed.returncode == 0, completed.stderr
     assert len(json.loads((tmp_path / "figures.json").read_text())) > 0
+
+
+def test_a_log_without_its_requests_is_not_complete(server: Any, tmp_path: Path) -> None:
+    not_a_folder = tmp_path / "file"
+    not_a_folder.write_text("")
+    with Client(server.address) as client:
+        recorder = client.recorder(not_a_folder)
+        for _ in range(3):
+            with recorder.request():
+                client.get("k")
+            time.sleep(0.01)
+        assert recorder.close() is False
+        assert recorder.stats()["dropped"] > 0
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "log")
+        with recorder.request():
+            client.get("k")
+        assert recorder.close() is True
+
+
+def test_the_size_of_the_first_read_of_a_connection_is_recorded(
+    server: Any, tmp_path: Path
+) -> None:
+    with Client(server.address) as writer:
+        writer.set("first", "x" * 700)
+        writer.set("second", "x" * 800)
+    folder = tmp_path / "log"
+
+    async def read_both() -> None:
+        async with AsyncClient(server.address, timeout=10) as client:
+            recorder = client.recorder(folder, format="jsonl")
+            for key in ("first", "second"):
+                with recorder.request():
+                    await asyncio.gather(client.get(key), client.get("none"))
+            assert recorder.close()
+
+    asyncio.run(read_both())
+    text = "".join(path.read_text() for path in folder.iterdir())
+    assert "700" in text
+    assert "800" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 import subprocess
 import sys
@@ -257,3 +258,52 @@ def test_a_configuration_endpoint_is_read_encrypted_and_gives_names(
             discovery.elasticache(endpoint, tls=True, timeout=TIMEOUT_S)()
     with pytest.raises(BadSetting, match="tls: True or TLS"):
         discovery.elasticache(endpoint, tls="yes")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a handshake that fails as its loop ends
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("is_authority", [True, False])
+@pytest.mark.parametrize(
+    ("names", "host", "is_accepted"),
+    [
+        ("subjectAltName=DNS:localhost,IP:127.0.0.1", "localhost", True),
+        ("subjectAltName=DNS:localhost,IP:127.0.0.1", "127.0.0.1", True),
+        ("subjectAltName=DNS:other.example", "localhost", False),
+        (None, "localhost", False),  # a common name alone names no host
+    ],
+)
+def test_both_clients_judge_a_certificate_that_signed_itself_alike(
+    is_authority: bool, names: str | None, host: str, is_accepted: bool, tmp_path: Path
+) -> None:
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    extensions = [f"basicConstraints=critical,CA:{str(is_authority).upper()}", names]
+    added = [part for text in extensions if text for part in ("-addext", text)]
+    subprocess.run(
+        [shutil.which("openssl") or "openssl", "req", "-x509", "-newkey",
+         "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate), *added],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    options = ("-Z", "-o", f"ssl_chain_cert={certificate},ssl_key={key}")
+
+    async def read_awaited(address: str) -> Any:
+        async with AsyncClient(address, tls=TLS(certificate), timeout=TIMEOUT_S) as client:
+            return await client.get("k", "miss")
+
+    def read(address: str) -> Any:
+        with Client(address, tls=TLS(certificate), timeout=TIMEOUT_S) as client:
+            return client.get("k", "miss")
+
+    def outcome_of(call: Any) -> Any:
+        try:
+            return call() == "miss"
+        except ServerUnavailable:
+            return False
+
+    with Server(arguments=options) as server:
+        address = f"{host}:{server.address.rsplit(':', 1)[1]}"
+        outcomes = [
+            outcome_of(lambda: read(address)),
+            outcome_of(lambda: asyncio.run(read_awaited(address))),
+        ]
+    assert outcomes == [is_accepted] * 2
