@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use glasscache_client::engine::operation::{
-    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, store_outcome,
+    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Touched, Value, store_outcome,
 };
 use glasscache_client::engine::{Counter, StepOutcome, Steps, interpret};
 use glasscache_client::pipeline::{Pipeline, Reply};
@@ -145,7 +145,7 @@ fn handle_single_reply(
         }
         Action::Touch { exptime, noreply } => {
             let touch = Touch { key: wire_key, exptime: *exptime, noreply: *noreply };
-            if touch.read(reply, pipeline, server_name)? {
+            if touch.read(reply, pipeline, server_name)? != Touched::Missing {
                 context.check_existed(key);
             }
             "touch"
