@@ -156,7 +156,7 @@ tls-checks: release ## What OpenSSL's client can and cannot do with the server's
 	PYTHONPATH=tests/live python3 tests/live/tls_checks.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: peer-memory
-peer-memory: release ## Resident memory under slow readers, unfinished commands and unread dumps (ARGS='--only readers').
+peer-memory: release ## Resident memory under peers that read nothing, or send a part and stop, and an honest client beside them (ARGS='--only readers').
 	python3 tests/live/peer_memory.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: idle-connections

@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
-"""The memory that clients can make a server hold: readers that never read, half uploads and unread dumps.
+"""The memory that clients can make a server hold: readers that never read, half uploads, unread dumps and
+watches, and parts of records, values and handshakes with TLS.
 
 Each scenario starts a server of its own, fills it, opens connections that tie memory up and leave it so, and
 watches the resident memory meanwhile. A well-behaved client measures its requests before and during that:
-small gets, and now and then one of a large value, each of which has to succeed. The bound is 1.02 times `-m`
-and 16 MiB. `python3 tests/live/peer_memory.py --server "target/release/glasscache serve"`
+small gets, now and then one of a large value, and sets of 60 KB over new connections. Each has to succeed,
+the sets within a second. The bound is 1.02 times `-m` and 16 MiB, and a tenth above `peer_bytes_limit` for
+`peer_bytes`. `python3 tests/live/peer_memory.py --server "target/release/glasscache serve"`
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
+import os
 import resource
+import socket
+import struct
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from harness import Server, ServerConnection
+from harness import Protection, Server, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +35,9 @@ RESIDENT_OVERHEAD_MB = 16
 LARGE_VALUE_BYTES = 255_000
 LARGE_KEY_COUNT = 16
 KEY_PREFIX_COUNT = 60_000
+# What the well-behaved client sets, and how long that may take.
+SET_VALUE_BYTES = 60_000
+SET_SECONDS_MAX = 1.0
 # What a reader that does not read offers the kernel to send into.
 RECEIVE_BUFFER_BYTES = 4096
 # Descriptors of this process in addition to the connections.
@@ -44,13 +53,18 @@ class MeasuringClient:
         self.stop = threading.Event()
         self.small_latencies_s: list[float] = []
         self.large_latencies_s: list[float] = []
+        self.set_latencies_s: list[float] = []
         self.failures: list[str] = []
         self.peak_mb = 0.0
         self.started_at = time.monotonic()
         self.duration_s = 0.0
         self.threads = [
             threading.Thread(target=thread_target)
-            for thread_target in (self.read_small_values, self.watch_resident_mb)
+            for thread_target in (
+                self.read_small_values,
+                self.set_values,
+                self.watch_resident_mb,
+            )
         ]
         if has_large_reads:
             self.threads.append(threading.Thread(target=self.read_large_values))
@@ -93,6 +107,18 @@ class MeasuringClient:
                     self.failures.append("a large get missed")
                 self.large_latencies_s.append(time.perf_counter() - request_started)
 
+    def set_values(self) -> None:
+        """A set of 60 KB ten times a second, each over a new connection."""
+        while not self.stop.wait(0.1):
+            request_started = time.perf_counter()
+            try:
+                with self.server.connect(30) as connection:
+                    if connection.set(b"honest", b"v" * SET_VALUE_BYTES) != b"STORED":
+                        self.failures.append("a set was refused")
+            except (OSError, AssertionError) as error:
+                self.failures.append(f"a set: {error}")
+            self.set_latencies_s.append(time.perf_counter() - request_started)
+
     def watch_resident_mb(self) -> None:
         """The peak of the resident memory."""
         while not self.stop.wait(0.01):
@@ -108,6 +134,8 @@ class MeasuringClient:
             "p99_us": round(small_latencies_s[int(len(small_latencies_s) * 0.99)] * 1e6),
             "large_gets": len(self.large_latencies_s),
             "large_worst_ms": round(large_latencies_s[-1] * 1e3, 1),
+            "sets": len(self.set_latencies_s),
+            "set_worst_ms": round(max(self.set_latencies_s, default=0.0) * 1e3, 1),
         }
 
 
@@ -168,6 +196,21 @@ def open_half_uploads(server: Server, connection_count: int) -> list[ServerConne
     return open_stalled_connections(server, connection_count, send_part)
 
 
+def open_binary_half_uploads(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Send a request of the binary protocol, two thirds of its value, and stop."""
+    key, extras, value_bytes = b"half", bytes(8), 60_000
+    body_bytes = len(key) + len(extras) + value_bytes
+    header = struct.pack(">BBHBBHIIQ", 0x80, 1, len(key), len(extras), 0, 0, body_bytes, 0, 0)
+    first_bytes = header + extras + key + bytes(40_000)
+
+    def send_part(connection: ServerConnection, _number: int) -> None:
+        connection.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            connection.socket.send(first_bytes)
+
+    return open_stalled_connections(server, connection_count, send_part)
+
+
 def open_unread_dumps(server: Server, connection_count: int) -> list[ServerConnection]:
     """Request the table of key prefixes, which is large, and read nothing."""
     with server.connect(60) as connection:
@@ -187,10 +230,80 @@ def open_unread_dumps(server: Server, connection_count: int) -> list[ServerConne
     )
 
 
-SCENARIOS: dict[str, Callable[[Server, int], list[ServerConnection]]] = {
-    "readers": open_readers_that_never_read,
-    "halves": open_half_uploads,
-    "dumps": open_unread_dumps,
+def open_unread_watches(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Watch what changes and read nothing, while 50,000 values are set."""
+
+    def watch(connection: ServerConnection, _number: int) -> None:
+        connection.send_request(b"watch mutations\r\n")
+
+    watchers = open_stalled_connections(server, connection_count, watch)
+    with server.connect(60) as connection:
+        for start in range(0, 50_000, 100):
+            keys = (b"%s%05d" % (b"w" * 235, number) for number in range(start, start + 100))
+            connection.send(b"".join(b"set %s 0 0 1\r\nx\r\n" % key for key in keys))
+            for _ in range(100):
+                connection.read_line()
+    return watchers
+
+
+def open_idle_watches(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Watch with heartbeats, which nobody reads."""
+
+    def watch(connection: ServerConnection, _number: int) -> None:
+        connection.send_request(b"watch mutations heartbeat\r\n")
+
+    return open_stalled_connections(server, connection_count, watch)
+
+
+def open_incomplete_records(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Send the header and most of a record of TLS and stop."""
+    record = b"\x17\x03\x03\x41\x00" + bytes(16_600)
+
+    def send_record(connection: ServerConnection, _number: int) -> None:
+        os.write(connection.socket.fileno(), record)
+
+    return open_stalled_connections(server, connection_count, send_record)
+
+
+def open_half_values(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Send half of a value with TLS, in whole records, and stop."""
+
+    def send_half(connection: ServerConnection, _number: int) -> None:
+        connection.send(b"set half 0 0 60000\r\n" + bytes(30_000))
+
+    return open_stalled_connections(server, connection_count, send_half)
+
+
+def open_unfinished_handshakes(server: Server, connection_count: int) -> list[socket.socket]:
+    """Send most of a long message of a handshake and stop."""
+    hello = b"\x16\x03\x01\x3f\xff\x01\x00\xf0\x00\x03\x03" + bytes(15_000)
+    sockets = []
+    for _ in range(connection_count):
+        with contextlib.suppress(OSError):
+            sockets.append(socket.create_connection(("127.0.0.1", server.port), 5))
+            sockets[-1].sendall(hello)
+    return sockets
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """A kind of peer: how its connections are opened, how many, and whether the server has TLS."""
+
+    open_connections: Callable[[Server, int], list[ServerConnection] | list[socket.socket]]
+    connection_count: int
+    is_encrypted: bool = False
+
+
+SCENARIOS = {
+    "readers": Scenario(open_readers_that_never_read, 300),
+    "halves": Scenario(open_half_uploads, 10_000),
+    "binary": Scenario(open_binary_half_uploads, 1_000),
+    "dumps": Scenario(open_unread_dumps, 1_000),
+    "watches": Scenario(open_unread_watches, 1_000),
+    "heartbeats": Scenario(open_idle_watches, 1_000),
+    "records": Scenario(open_incomplete_records, 900, is_encrypted=True),
+    "values": Scenario(open_half_values, 600, is_encrypted=True),
+    "handshakes": Scenario(open_unfinished_handshakes, 256, is_encrypted=True),
 }
 
 
@@ -201,37 +314,53 @@ def peer_counters(server: Server) -> dict[str, int]:
         counters = {}
         while (line := connection.read_line()) not in (b"END", b"ERROR", b""):
             _, name, value = line.decode().split(" ", 2)
-            if name.startswith(("peer", "stalled", "buffer_bytes")):
+            if name.startswith(("peer", "stalled", "buffer_bytes", "tls")):
                 counters[name] = int(value)
         return counters
 
 
 def measure(
-    command: list[str], scenario: str, connection_count: int, seconds: float
+    command: list[str], name: str, connection_count: int, seconds: float, connections_max: int
 ) -> dict[str, object]:
     """One scenario: figures before and during it, the peak of the memory and whether all held."""
-    server = Server(command, ("-m", str(MEMORY_MB), "-c", "20000"))
+    Protection.tls = None
+    if SCENARIOS[name].is_encrypted:
+        Protection.encrypt()
+    server = Server(command, ("-m", str(MEMORY_MB), "-c", str(connections_max)))
     try:
         fill_memory(server)
         with MeasuringClient(server, has_large_reads=True) as idle_measurement:
             time.sleep(min(seconds, 3))
         with MeasuringClient(server, has_large_reads=True) as loaded_measurement:
-            connections = SCENARIOS[scenario](server, connection_count)
+            connections = SCENARIOS[name].open_connections(server, connection_count)
+            cpu_seconds_before = server.cpu_seconds()
             time.sleep(seconds)
+            cores = (server.cpu_seconds() - cpu_seconds_before) / seconds
         limit_mb = 1.02 * MEMORY_MB + RESIDENT_OVERHEAD_MB
+        counted = peer_counters(server)
+        figures = loaded_measurement.figures()
+        are_peers_bounded = (
+            counted["peer_bytes"] <= 1.1 * counted["peer_bytes_limit"]
+            and counted["peer_bytes_faults"] == 0
+        )
         result: dict[str, object] = {
-            "scenario": scenario,
+            "scenario": name,
             "connections": connection_count,
             "resident_mb": round(loaded_measurement.peak_mb, 1),
             "limit_mb": round(limit_mb, 1),
             "before": idle_measurement.figures(),
-            "during": loaded_measurement.figures(),
+            "during": figures,
+            "cores": round(cores, 3),
             "failures": loaded_measurement.failures[:3],
-            "counted": peer_counters(server),
-            "holds": loaded_measurement.peak_mb <= limit_mb and not loaded_measurement.failures,
+            "counted": counted,
+            "holds": loaded_measurement.peak_mb <= limit_mb
+            and are_peers_bounded
+            and figures["set_worst_ms"] <= SET_SECONDS_MAX * 1e3
+            and not loaded_measurement.failures,
         }
         for connection in connections:
-            connection.socket.close()
+            peer = connection if isinstance(connection, socket.socket) else connection.socket
+            peer.close()
         return result
     finally:
         server.kill()
@@ -244,18 +373,21 @@ def main() -> int:
         "--server", default="target/release/glasscache serve", help="command without options"
     )
     parser.add_argument("--only", choices=sorted(SCENARIOS), help="one scenario")
-    parser.add_argument("--connections", type=int, help="instead of 300, 10,000 and 1,000")
+    parser.add_argument("--connections", type=int, help="instead of its own number")
+    parser.add_argument("--connections-max", type=int, default=20_000, help="`-c` of the server")
     parser.add_argument("--seconds", type=float, default=6.0, help="after all are connected")
     args = parser.parse_args()
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-    default_connections = {"readers": 300, "halves": 10_000, "dumps": 1_000}
     is_within_limits = True
     for scenario in [args.only] if args.only else list(SCENARIOS):
         connection_count = min(
-            args.connections or default_connections[scenario], hard_limit - SPARE_DESCRIPTORS
+            args.connections or SCENARIOS[scenario].connection_count,
+            hard_limit - SPARE_DESCRIPTORS,
         )
-        result = measure(args.server.split(), scenario, connection_count, args.seconds)
+        result = measure(
+            args.server.split(), scenario, connection_count, args.seconds, args.connections_max
+        )
         is_within_limits = is_within_limits and bool(result["holds"])
         print(json.dumps(result), flush=True)
     return 0 if is_within_limits else 1

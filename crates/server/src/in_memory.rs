@@ -203,6 +203,9 @@ impl InMemoryWorker {
             logs_commands: false,
             pressure: Pressure::Low,
             is_first_waiter: false,
+            is_overdue: false,
+            is_tls: false,
+            refuses_incomplete: &Cell::new(false),
             may_refuse: &may_refuse,
         };
         let mut out = Output::new(Vec::new());

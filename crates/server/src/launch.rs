@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 
 use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -23,7 +23,6 @@ use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::{Log, LogReceiver};
-use crate::shared::logins::LoginMessage;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
@@ -52,7 +51,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     let PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance } =
         prepared;
     let PreparedStore { store, clock, recovery_message } = prepared_store;
-    let (shared, log_receiver, login_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
+    let (shared, log_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
     // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
     // over.
     if let Some(file) = memory_file.as_ref().filter(|_| inheritance.is_none()) {
@@ -95,7 +94,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     );
     let listener = listener.map_err(system_error)?;
     threads.spawn_serving("gc-listener".to_owned(), move || listener.run())?;
-    threads.start_login_thread(&shared, login_receiver)?;
+    threads.start_login_thread(&shared)?;
     if let Some(handover_thread) = handover_thread {
         threads.spawn_serving("gc-successor".to_owned(), move || handover_thread.run())?;
     }
@@ -111,15 +110,15 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     Ok(running_server)
 }
 
-/// The state of the threads, and what the threads of the log and of the logins receive.
-type SharedAndReceivers = (Arc<Shared>, Option<LogReceiver>, mpsc::Receiver<LoginMessage>);
+/// The state of the threads, and what the thread of the log receives.
+type SharedAndReceiver = (Arc<Shared>, Option<LogReceiver>);
 
 fn make_shared(
     parts: PreparedParts,
     bound_sockets: &[BoundSocket],
     store: Arc<Store>,
     clock: Clock,
-) -> Result<SharedAndReceivers, Error> {
+) -> Result<SharedAndReceiver, Error> {
     let PreparedParts { config, slab_classes, logins, tls } = parts;
     let new_counters = || {
         let by_class =
@@ -133,7 +132,7 @@ fn make_shared(
         .map_err(system_error)?;
     let (log, log_receiver) = Log::new();
     let log_receiver = config.log.then_some(log_receiver);
-    let (logins, login_receiver) = logins.with_thread();
+    let logins = logins.with_queue();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(SharedParts {
         addresses: bound_sockets.iter().map(BoundSocket::descriptor_and_address).collect(),
@@ -149,7 +148,7 @@ fn make_shared(
         config,
         log,
     }));
-    Ok((shared, log_receiver, login_receiver))
+    Ok((shared, log_receiver))
 }
 
 /// Registers the connections of a replaced server and hands them to the workers.

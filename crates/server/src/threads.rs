@@ -10,7 +10,6 @@ use crate::failure;
 use crate::login_thread;
 use crate::shared::Shared;
 use crate::shared::error::Error;
-use crate::shared::logins::LoginMessage;
 use crate::start_latch::StartLatch;
 use crate::watchdog;
 
@@ -71,14 +70,14 @@ impl Threads {
     ///
     /// # Errors
     /// The system refuses it.
-    pub(crate) fn start_login_thread(
-        &mut self,
-        shared: &Arc<Shared>,
-        message_receiver: mpsc::Receiver<LoginMessage>,
-    ) -> Result<(), Error> {
-        if shared.logins.are_required() {
+    pub(crate) fn start_login_thread(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
+        if shared.logins.queue().is_some() {
             let shared = Arc::clone(shared);
-            let run = move || login_thread::run(&shared, &message_receiver);
+            let run = move || {
+                if let Some(queue) = shared.logins.queue() {
+                    login_thread::run(&shared, queue);
+                }
+            };
             self.login_thread = Some(self.spawn_essential("gc-login".to_owned(), run)?);
         }
         Ok(())

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::chain::ValuePart;
-use crate::item::{HEADER_BYTES_MAX, PIECE_HEADER_BYTES, piece_record_bytes};
+use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
 use crate::open_segments::SegmentKind;
 use crate::record_allocator::Shortage;
@@ -59,7 +59,7 @@ impl Worker {
             set::remove_refused(&self.accounting, key, hash, options);
             return Err(Refusal::TooLarge);
         }
-        let is_small = HEADER_BYTES_MAX + key.len() + value_bytes <= self.store.inline_bytes_max();
+        let is_small = !self.store.receives_in_pieces(key.len(), value_bytes);
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
             set::remove_refused(&self.accounting, key, hash, options);

@@ -11,6 +11,7 @@ use crate::eviction_reports::EvictionReports;
 use crate::flush::Flushes;
 use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, SegmentSource};
+use crate::item::HEADER_BYTES_MAX;
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
@@ -284,6 +285,17 @@ impl Store {
     /// is named only if all do.
     pub fn idlest_upload(&self) -> Option<IdleUpload> {
         self.uploads.idlest()
+    }
+
+    /// Whether a value that is being received is kept in pieces in the store, and not in a buffer of its reservation.
+    pub fn receives_in_pieces(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        HEADER_BYTES_MAX + key_bytes + value_bytes > self.inline_bytes_max()
+    }
+
+    /// Whether a small value may be received in pieces too: all uncommitted uploads together leave half of their memory
+    /// to large values, which cannot be received elsewhere.
+    pub fn has_room_for_small_upload(&self, value_bytes: usize) -> bool {
+        self.uploads.held_bytes() + value_bytes as u64 <= self.upload_bytes_max() / 2
     }
 
     /// Whether uncommitted uploads hold the maximum: another gets no memory until one ends.

@@ -2,10 +2,12 @@
 //! requests.
 //!
 //! The listener hands it accepted sockets; a connection whose handshake is complete goes to a worker. A handshake may
-//! take [`HANDSHAKE_TIME_MAX`]. At most a quarter of `-c` are ongoing; beyond that the oldest is closed, because the
-//! handshake of an honest client takes a few round trips. The header of a proxy comes before the handshake.
+//! take [`HANDSHAKE_TIME_MAX`]. At most a quarter of `-c` are ongoing; beyond that the one whose client has sent least is
+//! closed. Their memory has a share of its own (`shared/tls_memory`): where it is short, the one that takes most of it is
+//! closed. The header of a proxy comes before the handshake.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -27,6 +29,10 @@ use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
+use crate::shared::places::{KEPT_TIME, Places};
+use crate::shared::source::Source;
+use crate::shared::stalled;
+use crate::shared::tls_memory::{HANDSHAKE_BYTES, TlsCharge};
 use crate::shared::wake::Waker;
 
 /// How long a handshake may take: several round trips around the world, with a lost packet.
@@ -34,6 +40,9 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Handshakes that have begun are at most this fraction of `-c`.
 const HANDSHAKE_DIVISOR: u32 = 4;
+
+/// How often those that wait for a place or for memory try again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of a proxy's header that are parsed; a longer one is invalid.
 const HEADER_BYTES_MAX: usize = 2 << 10;
@@ -88,11 +97,17 @@ pub(crate) struct Handshakes {
     queue: Arc<HandshakeQueue>,
     accept_queues: Arc<AcceptQueues>,
     epoll_fd: OwnedFd,
-    /// Handshakes that have begun, by the serial number of the connection, and so the oldest first.
+    /// Sockets for which there is no place yet, the oldest first.
+    backlog: VecDeque<AcceptedSocket>,
+    /// Handshakes that have a place, by the serial number of the connection, and so the oldest first.
     ongoing: BTreeMap<u64, OngoingHandshake>,
+    /// Their places.
+    places: Places,
+    /// The serial numbers of those that wait for memory, of which no event of their socket reports anything.
+    starved: Vec<u64>,
 }
 
-/// A handshake that has begun.
+/// A handshake that has a place.
 struct OngoingHandshake {
     info: Arc<ConnectionInfo>,
     began_at: Instant,
@@ -103,14 +118,44 @@ struct OngoingHandshake {
 enum HandshakeState {
     /// A proxy's header has to come first.
     ProxyHeader(OwnedFd, ClientCertificate),
+    /// The client has sent nothing, so nothing but its socket is kept.
+    Silent(OwnedFd, ClientCertificate),
     Tls(Box<TlsStream>),
 }
 
-impl OngoingHandshake {
+/// How a step of a handshake ended.
+enum Step {
+    /// It goes on when its socket reports an event.
+    Wait(HandshakeState),
+    /// It goes on when there is memory for it.
+    Starve(HandshakeState),
+    Complete(Box<TlsStream>, bool),
+    /// The client closed before it sent anything.
+    Closed,
+    Failed(String),
+}
+
+impl HandshakeState {
     fn socket(&self) -> &OwnedFd {
-        match &self.state {
-            HandshakeState::ProxyHeader(socket, _) => socket,
+        match self {
+            HandshakeState::ProxyHeader(socket, _) | HandshakeState::Silent(socket, _) => socket,
             HandshakeState::Tls(stream) => stream.socket(),
+        }
+    }
+
+    /// What the client has done, for its place.
+    fn effort(&self) -> u32 {
+        match self {
+            HandshakeState::ProxyHeader(..) | HandshakeState::Silent(..) => 0,
+            HandshakeState::Tls(stream) => stream.handshake_bytes() as u32,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    fn memory(&self) -> usize {
+        match self {
+            HandshakeState::ProxyHeader(..) | HandshakeState::Silent(..) => 0,
+            HandshakeState::Tls(stream) => stream.handshake_memory(),
         }
     }
 }
@@ -124,7 +169,16 @@ impl Handshakes {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake_data = EventData::new_u64(WAKE_TOKEN);
         epoll::add(&epoll_fd, queue.waker.as_fd(), wake_data, EventFlags::IN)?;
-        Ok(Handshakes { shared, queue, accept_queues, epoll_fd, ongoing: BTreeMap::new() })
+        Ok(Handshakes {
+            shared,
+            queue,
+            accept_queues,
+            epoll_fd,
+            backlog: VecDeque::new(),
+            ongoing: BTreeMap::new(),
+            places: Places::default(),
+            starved: Vec::new(),
+        })
     }
 
     /// Does handshakes until the server stops; those that have begun are closed then.
@@ -134,117 +188,175 @@ impl Handshakes {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.shared.phases.is_ending() {
             events.clear();
-            let sleep = self.time_to_oldest_deadline();
+            let sleep = self.time_to_next_check();
             let buffer = rustix::buffer::spare_capacity(&mut events);
             let _ = epoll::wait(&self.epoll_fd, buffer, sleep.as_ref());
             for event in &events {
                 // The kernel's structure is packed: its fields are copied, never borrowed.
                 match { event.data }.u64() {
-                    WAKE_TOKEN => self.begin_queued_handshakes(),
+                    WAKE_TOKEN => self.take_accepted_sockets(),
                     serial => self.advance(serial),
                 }
             }
             self.close_late(Instant::now());
+            self.begin_handshakes(Instant::now());
+            for serial in std::mem::take(&mut self.starved) {
+                self.advance(serial);
+            }
         }
         while let Some((_, handshake)) = self.ongoing.pop_first() {
             self.close(&handshake.info, CloseReason::Shutdown);
         }
-    }
-
-    /// How long to sleep at most: until the oldest handshake is late.
-    fn time_to_oldest_deadline(&self) -> Option<Timespec> {
-        let (_, oldest) = self.ongoing.first_key_value()?;
-        let time_left = HANDSHAKE_TIME_MAX.saturating_sub(oldest.began_at.elapsed());
-        Some(Timespec {
-            tv_sec: time_left.as_secs() as i64,
-            tv_nsec: i64::from(time_left.subsec_nanos()),
-        })
-    }
-
-    fn begin_queued_handshakes(&mut self) {
-        self.queue.waker.clear();
-        let accepted_sockets = std::mem::take(&mut *lock(&self.queue.accepted_sockets));
-        for AcceptedSocket { socket, info, client_certificate } in accepted_sockets {
-            let ongoing_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1);
-            while self.ongoing.len() >= ongoing_max as usize
-                && let Some((_, oldest)) = self.ongoing.pop_first()
-            {
-                self.fail(&oldest.info, "newer ones needed its place");
-            }
-            let state = if info.has_proxy_header {
-                HandshakeState::ProxyHeader(socket, client_certificate)
-            } else {
-                match self.begin_tls(socket, client_certificate) {
-                    Ok(stream) => HandshakeState::Tls(stream),
-                    Err(reason) => {
-                        self.fail(&info, &reason);
-                        continue;
-                    }
-                }
-            };
-            self.add(info, state);
+        while let Some(accepted) = self.backlog.pop_front() {
+            self.close(&accepted.info, CloseReason::Shutdown);
         }
     }
 
-    fn begin_tls(
-        &self,
-        socket: OwnedFd,
-        client_certificate: ClientCertificate,
-    ) -> Result<Box<TlsStream>, String> {
-        let tls = self.shared.tls.as_ref().ok_or("the server has no TLS")?;
-        let session = tls.accept(client_certificate)?;
-        let charge = self.shared.peer_memory.charge(0);
-        Ok(Box::new(TlsStream::new(socket, session, charge)))
+    /// How long to sleep at most: until the oldest handshake is late, shorter if some wait for a place or for memory.
+    fn time_to_next_check(&self) -> Option<Timespec> {
+        let sleep = if self.backlog.is_empty() && self.starved.is_empty() {
+            let (_, oldest) = self.ongoing.first_key_value()?;
+            HANDSHAKE_TIME_MAX.saturating_sub(oldest.began_at.elapsed())
+        } else {
+            RETRY_INTERVAL
+        };
+        Some(Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: i64::from(sleep.subsec_nanos()) })
     }
 
-    fn add(&mut self, info: Arc<ConnectionInfo>, state: HandshakeState) {
+    fn take_accepted_sockets(&mut self) {
+        self.queue.waker.clear();
+        self.backlog.extend(std::mem::take(&mut *lock(&self.queue.accepted_sockets)));
+    }
+
+    /// Begins handshakes as long as there are places: one whose client has sent least gives up its own.
+    fn begin_handshakes(&mut self, now: Instant) {
+        let places_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1) as usize;
+        while !self.backlog.is_empty() {
+            if self.places.len() >= places_max {
+                let Some(serial) = self.places.first_to_go(u32::MAX, now) else {
+                    return;
+                };
+                self.end(serial, "newer ones needed its place");
+            }
+            if let Some(accepted) = self.backlog.pop_front() {
+                self.add(accepted, now);
+            }
+        }
+    }
+
+    fn add(&mut self, accepted: AcceptedSocket, now: Instant) {
+        let AcceptedSocket { socket, info, client_certificate } = accepted;
         let serial = info.id.serial;
-        let handshake = OngoingHandshake { info, began_at: Instant::now(), state };
+        let state = if info.has_proxy_header {
+            HandshakeState::ProxyHeader(socket, client_certificate)
+        } else {
+            HandshakeState::Silent(socket, client_certificate)
+        };
         // Edge-triggered, and served until the socket has no more, so that a peeked header causes no second event.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(serial);
-        match epoll::add(&self.epoll_fd, handshake.socket(), data, flags) {
-            Ok(()) => {
-                self.ongoing.insert(serial, handshake);
-                self.advance(serial);
-            }
-            Err(error) => self.fail(&handshake.info, &error.to_string()),
+        if let Err(error) = epoll::add(&self.epoll_fd, state.socket(), data, flags) {
+            return self.fail(&info, &error.to_string());
         }
+        self.places.insert(serial, Source::of(&info.client()), now);
+        self.ongoing.insert(serial, OngoingHandshake { info, began_at: now, state });
+        self.advance(serial);
     }
 
-    /// Continues a handshake as far as its socket allows.
+    /// Continues a handshake as far as its socket and the memory for handshakes allow.
     fn advance(&mut self, serial: u64) {
         let Some(OngoingHandshake { info, began_at, state }) = self.ongoing.remove(&serial) else {
             return;
         };
-        let begun_stream = match state {
-            HandshakeState::Tls(stream) => Ok(stream),
-            HandshakeState::ProxyHeader(socket, client_certificate) => {
-                match read_header(&socket, &info) {
-                    Ok(true) => self.begin_tls(socket, client_certificate),
-                    Ok(false) => {
-                        let state = HandshakeState::ProxyHeader(socket, client_certificate);
-                        self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
-                        return;
-                    }
-                    Err(reason) => Err(reason),
+        let mut step = self.step(state, &info);
+        while let Step::Starve(state) = step {
+            if !self.free_memory(state.memory()) {
+                if state.memory() >= 2 * HANDSHAKE_BYTES {
+                    // It takes more than the others, and several times what an honest client needs.
+                    step = Step::Failed("memory for handshakes is short".to_owned());
+                } else {
+                    self.starved.push(serial);
+                    step = Step::Wait(state);
                 }
+                break;
             }
-        };
-        let mut stream = match begun_stream {
-            Ok(stream) => stream,
-            Err(reason) => return self.fail(&info, &reason),
-        };
-        match stream.continue_handshake() {
-            Ok(HandshakeProgress::InProgress) => {
-                let state = HandshakeState::Tls(stream);
+            step = self.step(state, &info);
+        }
+        match step {
+            Step::Wait(state) | Step::Starve(state) => {
+                self.places.set_effort(serial, state.effort());
                 self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
+                return;
             }
-            Ok(HandshakeProgress::ClientClosed) => self.close(&info, CloseReason::Normal),
-            Ok(HandshakeProgress::Complete { is_full_handshake }) => {
+            Step::Complete(stream, is_full_handshake) => {
                 self.assign_to_worker(stream, info, is_full_handshake);
             }
-            Err(reason) => self.fail(&info, &reason),
+            Step::Closed => self.close(&info, CloseReason::Normal),
+            Step::Failed(reason) => self.fail(&info, &reason),
+        }
+        self.places.remove(serial);
+    }
+
+    fn step(&self, state: HandshakeState, info: &ConnectionInfo) -> Step {
+        let (socket, client_certificate) = match state {
+            HandshakeState::Tls(stream) => return continue_handshake(stream),
+            HandshakeState::ProxyHeader(socket, client_certificate) => {
+                match read_header(&socket, info) {
+                    Ok(true) => (socket, client_certificate),
+                    Ok(false) => {
+                        let state = HandshakeState::ProxyHeader(socket, client_certificate);
+                        return Step::Wait(state);
+                    }
+                    Err(reason) => return Step::Failed(reason),
+                }
+            }
+            HandshakeState::Silent(socket, client_certificate) => (socket, client_certificate),
+        };
+        match rustix::net::recv(&socket, &mut [0; 1], RecvFlags::PEEK) {
+            Ok((0, _)) => Step::Closed,
+            Ok(_) => self.begin_tls(socket, client_certificate),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                Step::Wait(HandshakeState::Silent(socket, client_certificate))
+            }
+            Err(error) => Step::Failed(error.to_string()),
+        }
+    }
+
+    /// Begins TLS once the client has sent something: until then a connection takes no memory.
+    fn begin_tls(&self, socket: OwnedFd, client_certificate: ClientCertificate) -> Step {
+        let mut state_charge = TlsCharge::for_handshake(&self.shared.peer_memory);
+        if !state_charge.try_set(HANDSHAKE_BYTES) {
+            return Step::Starve(HandshakeState::Silent(socket, client_certificate));
+        }
+        let Some(tls) = self.shared.tls.as_ref() else {
+            return Step::Failed("the server has no TLS".to_owned());
+        };
+        match tls.accept(client_certificate) {
+            Ok(session) => {
+                let charge = self.shared.peer_memory.charge(0);
+                let stream = TlsStream::new(socket, session, charge, state_charge);
+                continue_handshake(Box::new(stream))
+            }
+            Err(reason) => Step::Failed(reason),
+        }
+    }
+
+    /// Ends the handshake that takes most memory, if it takes at least `memory_min` and has had its place for a while:
+    /// that of an honest client is small, and complete after a few round trips.
+    fn free_memory(&mut self, memory_min: usize) -> bool {
+        let now = Instant::now();
+        let largest = self
+            .ongoing
+            .iter()
+            .filter(|(_, handshake)| now.duration_since(handshake.began_at) >= KEPT_TIME)
+            .map(|(serial, handshake)| (handshake.state.memory(), Reverse(*serial)))
+            .max();
+        match largest {
+            Some((memory, Reverse(serial))) if memory >= memory_min.max(1) => {
+                self.end(serial, "it took most of the memory that newer ones needed");
+                true
+            }
+            _ => false,
         }
     }
 
@@ -260,23 +372,39 @@ impl Handshakes {
         {
             tls.counters.new_sessions.fetch_add(1, Ordering::Relaxed);
         }
+        let tls_memory = &self.shared.peer_memory.tls;
+        if !TlsCharge::has_room_for_open(&self.shared.peer_memory) {
+            if !stalled::close_unproven(&self.shared) {
+                tls_memory.refused.fetch_add(1, Ordering::Relaxed);
+                return self.fail(&info, "open connections take all the memory for TLS");
+            }
+            tls_memory.displaced.fetch_add(1, Ordering::Relaxed);
+        }
         if let Err(error) = epoll::delete(&self.epoll_fd, stream.socket()) {
             return self.fail(&info, &error.to_string());
         }
         if self.shared.logins.are_required() {
             self.shared.connections.set_awaits_login(&info, true);
         }
-        let stream = Stream::Tls(stream);
+        self.shared.connections.add_unproven(&info);
+        let stream = Stream::Tls(stream.into_open());
         self.accept_queues.assign(AcceptedConnection { stream, info, inherited_state: None });
     }
 
     fn close_late(&mut self, now: Instant) {
-        while let Some(oldest) = self.ongoing.first_entry()
-            && now.duration_since(oldest.get().began_at) >= HANDSHAKE_TIME_MAX
+        while let Some((serial, oldest)) = self.ongoing.first_key_value()
+            && now.duration_since(oldest.began_at) >= HANDSHAKE_TIME_MAX
         {
-            let late_handshake = oldest.remove();
             let seconds = HANDSHAKE_TIME_MAX.as_secs();
-            self.fail(&late_handshake.info, &format!("it took longer than {seconds} seconds"));
+            self.end(*serial, &format!("it took longer than {seconds} seconds"));
+        }
+    }
+
+    /// Ends an ongoing handshake, which has failed.
+    fn end(&mut self, serial: u64, reason: &str) {
+        self.places.remove(serial);
+        if let Some(handshake) = self.ongoing.remove(&serial) {
+            self.fail(&handshake.info, reason);
         }
     }
 
@@ -310,6 +438,18 @@ impl Handshakes {
             self.shared.log.queue_line(command_log::describe_connection(info, false));
         }
         self.shared.connections.remove(info.id.serial);
+    }
+}
+
+fn continue_handshake(mut stream: Box<TlsStream>) -> Step {
+    match stream.continue_handshake() {
+        Ok(HandshakeProgress::InProgress) => Step::Wait(HandshakeState::Tls(stream)),
+        Ok(HandshakeProgress::NeedsMemory) => Step::Starve(HandshakeState::Tls(stream)),
+        Ok(HandshakeProgress::ClientClosed) => Step::Closed,
+        Ok(HandshakeProgress::Complete { is_full_handshake }) => {
+            Step::Complete(stream, is_full_handshake)
+        }
+        Err(reason) => Step::Failed(reason),
     }
 }
 

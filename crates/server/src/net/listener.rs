@@ -315,7 +315,7 @@ impl Listener {
     fn accept_from(&mut self, listener_index: usize) {
         while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
-            if must_wait || self.is_full_of_unauthenticated() {
+            if must_wait || !self.has_place_before_login() {
                 return self.wait_before_accepting();
             }
             let Some(bound) = self.bound_sockets.get(listener_index) else {
@@ -340,13 +340,13 @@ impl Listener {
         open_connections >= i64::from(self.shared.config.connections_max)
     }
 
-    /// Whether connections that have not logged in hold their share of `-c`. The next ones wait in the kernel: within
-    /// a second the others have logged in or are closed, so clients that do not log in delay logins and nothing else.
-    fn is_full_of_unauthenticated(&self) -> bool {
-        let unauthenticated = &self.shared.connections.unauthenticated;
-        let unauthenticated_max =
-            (self.shared.config.connections_max / UNAUTHENTICATED_DIVISOR).max(1);
-        unauthenticated.load(Ordering::Relaxed) >= i64::from(unauthenticated_max)
+    /// Whether another connection that has not logged in may be open: these have a share of `-c`. A new one takes the
+    /// place of one that is silent, or of a source that has more places; else it waits in the kernel, until others have
+    /// logged in or are closed.
+    fn has_place_before_login(&self) -> bool {
+        let connections = &self.shared.connections;
+        let places = (self.shared.config.connections_max / UNAUTHENTICATED_DIVISOR).max(1) as usize;
+        connections.unauthenticated() < places || connections.displace_unauthenticated()
     }
 
     /// Waits a little: nothing more can be accepted now, and level-triggered epoll would spin.

@@ -33,6 +33,12 @@ pub(crate) struct Context<'w> {
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first_waiter: bool,
+    /// Whether it has waited for memory for so long that it is served without.
+    pub(crate) is_overdue: bool,
+    /// Whether input of the connection cannot be left in its socket, as it has TLS.
+    pub(crate) is_tls: bool,
+    /// Whether an incomplete command, for which no memory was granted, is refused.
+    pub(crate) refuses_incomplete: &'w Cell<bool>,
     /// Whether commands and replies are logged.
     pub(crate) logs_commands: bool,
     /// Whether the connection has waited for a segment for the maximum time: then one write that finds none is refused.
@@ -54,6 +60,16 @@ impl Context<'_> {
             && (out.bytes.len() >= slice_bytes
                 || self.pressure != Pressure::Low
                 || out.len() >= self.quota_bytes.min(SLICE_BYTES_BY_REFERENCE))
+    }
+
+    /// Whether an incomplete value is received into the store although it is small: while memory is short, input that
+    /// cannot stay in its socket is best kept there.
+    pub(crate) fn uploads_early(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let store = self.store_worker.store();
+        self.is_tls
+            && self.pressure == Pressure::High
+            && store.receives_in_pieces(key_bytes, value_bytes)
+            && store.has_room_for_small_upload(value_bytes)
     }
 
     /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the

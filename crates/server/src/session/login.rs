@@ -17,6 +17,7 @@ use crate::session::context::Context;
 use crate::session::execute;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::log::LogKind;
+use crate::shared::source::Source;
 
 /// Failed attempts after which a connection is closed: more than a person mistypes.
 const FAILURES_MAX: u32 = 5;
@@ -211,7 +212,9 @@ impl Session {
     ) {
         let mut login_state = self.take_login_state(context);
         login_state.request = request;
-        login_state.attempt = Some(context.shared.logins.submit(credentials, context.waker));
+        let source = Source::of(&context.connection.client());
+        login_state.attempt =
+            Some(context.shared.logins.submit(credentials, source, context.waker));
         self.state = State::Login(Box::new(login_state));
     }
 

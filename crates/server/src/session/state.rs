@@ -1,7 +1,5 @@
 //! The position of a session in its stream, and how a run of it can end.
 
-use std::sync::Arc;
-
 use glasscache_protocol::binary::{MAGIC_REQUEST, OpcodeAndOpaque};
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
@@ -11,6 +9,7 @@ use crate::session::dump::Dump;
 use crate::session::execute::store::PendingWrite;
 use crate::session::execute::{StopReason, StoppedLookup};
 use crate::session::output::OutputPosition;
+use crate::shared::attempt_queue::Queued;
 use crate::shared::config::Protocols;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::logins::Attempt;
@@ -135,7 +134,7 @@ pub(super) struct PendingGet {
 #[derive(Default)]
 pub(super) struct LoginState {
     /// The attempt that is being verified.
-    pub(super) attempt: Option<Arc<Attempt>>,
+    pub(super) attempt: Option<Queued<Attempt>>,
     /// The binary request whose response reports the outcome.
     pub(super) request: OpcodeAndOpaque,
     /// Whether PLAIN was named without its message, which the next request brings.

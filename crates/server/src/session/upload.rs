@@ -4,6 +4,7 @@
 use super::run::Run;
 use super::state::{RunEnd, Session, State, UPLOAD_STATE_BYTES, Upload};
 use crate::session::execute::store::StoreWrite;
+use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::UPLOAD_BYTES_MIN;
 use crate::shared::stalled;
 
@@ -34,14 +35,39 @@ impl Session {
             run.used_bytes += write_bytes;
             return None;
         }
-        if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(RunEnd::NeedsBytes(
-                head_bytes + value_bytes + write.value_terminator().len(),
-            ));
+        let is_small = write.value_bytes < UPLOAD_BYTES_MIN;
+        if is_small && !run.context.uploads_early(write.key_bytes(), value_bytes) {
+            if may_keep_incomplete(run) {
+                let command_bytes = head_bytes + value_bytes + write.value_terminator().len();
+                return Some(RunEnd::NeedsBytes(command_bytes));
+            }
+            self.begin_upload(write, head_bytes, run);
+            return self.refuse_upload(run);
         }
-        if stalled::must_wait_to_upload(run.context.shared, run.context.now) {
+        if !is_small && stalled::must_wait_to_upload(run.context.shared, run.context.now) {
             return Some(RunEnd::WaitForUpload);
         }
+        let state_bytes = UPLOAD_STATE_BYTES + head_bytes;
+        if run.context.pressure == Pressure::High
+            && !run
+                .context
+                .shared
+                .peer_memory
+                .try_grant_input(state_bytes, run.context.is_first_waiter)
+        {
+            return Some(RunEnd::WaitForMemory(state_bytes));
+        }
+        self.begin_upload(write, head_bytes, run);
+        None
+    }
+
+    /// Begins to receive a value into the store; if the store refuses it, the value is skipped.
+    fn begin_upload(
+        &mut self,
+        write: &StoreWrite<'_>,
+        head_bytes: usize,
+        run: &mut Run<'_, '_, '_>,
+    ) {
         run.used_bytes += head_bytes;
         if let Some(reservation) = write.reserve(run.context, run.out) {
             run.context.connection.held_memory.record_upload(reservation.id());
@@ -54,7 +80,6 @@ impl Session {
             let terminator_bytes = write.value_terminator().len() as u64;
             self.state = State::SkipRefusedValue(u64::from(write.value_bytes) + terminator_bytes);
         }
-        None
     }
 
     /// Copies input into a large value, and commits it when its line ending has been received.
@@ -135,4 +160,13 @@ impl Session {
         stalled::record_upload_release(run.context.shared);
         None
     }
+}
+
+/// Whether the rest of the input, an incomplete command, may be kept: where nothing was granted for it, only if there is
+/// memory for it now.
+fn may_keep_incomplete(run: &Run<'_, '_, '_>) -> bool {
+    let context = run.context;
+    let input_bytes = run.remaining_input().len();
+    !context.refuses_incomplete.get()
+        || context.shared.peer_memory.try_grant_input(input_bytes, context.is_first_waiter)
 }

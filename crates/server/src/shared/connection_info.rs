@@ -40,6 +40,11 @@ pub(crate) struct ConnectionInfo {
     pub(crate) held_memory: HeldMemory,
     /// Whether it has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
     pub(crate) awaits_login: AtomicBool,
+    /// Whether it lost its place to newer connections before it logged in; see
+    /// [`super::connections::Connections::displace_unauthenticated`].
+    pub(crate) is_displaced: AtomicBool,
+    /// Whether it has TLS and has not sent a request; see [`super::connections::Connections::add_unproven`].
+    pub(crate) is_unproven: AtomicBool,
     state: AtomicU8,
 }
 
@@ -66,6 +71,8 @@ impl ConnectionInfo {
             last_command_s: AtomicU32::new(now_s),
             held_memory: HeldMemory::default(),
             awaits_login: AtomicBool::new(false),
+            is_displaced: AtomicBool::new(false),
+            is_unproven: AtomicBool::new(false),
             state: AtomicU8::new(0),
         }
     }
@@ -117,6 +124,8 @@ pub(crate) enum CloseReason {
     InputBeforeLogin,
     /// It did not log in in time.
     LoginTimeout,
+    /// It had not logged in when newer connections needed its place.
+    Displaced,
     /// Too many of its logins failed.
     LoginFailed,
     /// A record of TLS was malformed, or its contents had been changed on the way.
@@ -149,6 +158,7 @@ impl CloseReason {
             | CloseReason::NoProxyHeader
             | CloseReason::InputBeforeLogin
             | CloseReason::LoginTimeout
+            | CloseReason::Displaced
             | CloseReason::LoginFailed
             | CloseReason::MalformedTlsRecord
             | CloseReason::FailedTlsHandshake
@@ -176,6 +186,9 @@ impl CloseReason {
                 "it sent something else than a login, or more than 512 bytes, before it logged in"
             }
             CloseReason::LoginTimeout => "it did not log in within a second",
+            CloseReason::Displaced => {
+                "it had not logged in, and newer connections that have to log in needed its place"
+            }
             CloseReason::LoginFailed => "its login failed too often",
             CloseReason::MalformedTlsRecord => "a TLS record could not be decrypted",
             CloseReason::FailedTlsHandshake => "its TLS handshake failed",

@@ -1,11 +1,19 @@
 //! The registry of open connections, for listings and for finding stalled ones.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
+use crate::shared::places::Places;
+use crate::shared::source::Source;
+
+/// What a connection that has to log in has done, for [`Places`]: it has sent something.
+const EFFORT_SENT: u32 = 1;
+/// Its attempt is being verified.
+const EFFORT_VERIFYING: u32 = 2;
 
 /// The open connections and their counters.
 #[derive(Default)]
@@ -14,8 +22,6 @@ pub(crate) struct Connections {
     pub(crate) current: AtomicI64,
     /// Connections opened since the start.
     pub(crate) total: AtomicU64,
-    /// Open connections that have not logged in, where a login is required.
-    pub(crate) unauthenticated: AtomicI64,
     /// Connections refused because of `-c`.
     pub(crate) rejected: AtomicU64,
     /// Times the listener paused because of `-c`.
@@ -23,6 +29,15 @@ pub(crate) struct Connections {
     /// Microseconds of these pauses.
     pub(crate) listen_disabled_us: AtomicU64,
     by_serial: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
+    /// Open connections that have not logged in, where a login is required.
+    unauthenticated: Mutex<Places>,
+    unauthenticated_count: AtomicUsize,
+    /// Open connections with TLS that have not sent a request.
+    unproven: Mutex<Places>,
+    /// Connections that lost their place before they logged in, since the start.
+    pub(crate) displaced: AtomicU64,
+    /// Those of them that are still open.
+    displaced_open: AtomicUsize,
 }
 
 impl Connections {
@@ -33,17 +48,90 @@ impl Connections {
     pub(crate) fn remove(&self, serial: u64) {
         if let Some(info) = lock(&self.by_serial).remove(&serial) {
             self.set_awaits_login(&info, false);
+            self.record_proof(&info);
         }
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records whether a connection still has to log in.
     pub(crate) fn set_awaits_login(&self, info: &ConnectionInfo, awaits_login: bool) {
-        match (info.awaits_login.swap(awaits_login, Ordering::Relaxed), awaits_login) {
-            (false, true) => self.unauthenticated.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.unauthenticated.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
+        if info.awaits_login.swap(awaits_login, Ordering::Relaxed) == awaits_login {
+            return;
+        }
+        let mut unauthenticated = lock(&self.unauthenticated);
+        if awaits_login {
+            let source = Source::of(&info.client());
+            unauthenticated.insert(info.id.serial, source, Instant::now());
+        } else {
+            unauthenticated.remove(info.id.serial);
+            if info.is_displaced.swap(false, Ordering::Relaxed) {
+                self.displaced_open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.unauthenticated_count.store(unauthenticated.len(), Ordering::Relaxed);
+    }
+
+    /// Records that a connection that has to log in has sent something, and whether its attempt is being verified.
+    pub(crate) fn record_login_effort(&self, info: &ConnectionInfo, is_verifying: bool) {
+        let effort = if is_verifying { EFFORT_VERIFYING } else { EFFORT_SENT };
+        lock(&self.unauthenticated).set_effort(info.id.serial, effort);
+    }
+
+    /// Open connections that have not logged in, where a login is required.
+    pub(crate) fn unauthenticated(&self) -> usize {
+        self.unauthenticated_count.load(Ordering::Relaxed)
+    }
+
+    /// Records a connection with TLS, which has not sent a request yet.
+    pub(crate) fn add_unproven(&self, info: &ConnectionInfo) {
+        let source = Source::of(&info.client());
+        lock(&self.unproven).insert(info.id.serial, source, Instant::now());
+        info.is_unproven.store(true, Ordering::Release);
+    }
+
+    /// Records that a connection has sent a request.
+    pub(crate) fn record_proof(&self, info: &ConnectionInfo) {
+        if info.is_unproven.swap(false, Ordering::AcqRel) {
+            lock(&self.unproven).remove(info.id.serial);
+        }
+    }
+
+    /// Takes a connection with TLS that has not sent a request, to close it for a new one: of the source with the most
+    /// of them the oldest.
+    pub(crate) fn take_unproven(&self) -> Option<Arc<ConnectionInfo>> {
+        let mut unproven = lock(&self.unproven);
+        let serial = unproven.first_to_go(u32::MAX, Instant::now())?;
+        unproven.remove(serial);
+        drop(unproven);
+        lock(&self.by_serial).get(&serial).cloned()
+    }
+
+    /// Takes the place of a connection that has not logged in, for a new one: of the source with the most places the
+    /// one that has done least. If the attempts of that source are all being verified, it gives up the newest of them
+    /// for other sources only. False if none may be taken.
+    pub(crate) fn displace_unauthenticated(&self) -> bool {
+        let mut unauthenticated = lock(&self.unauthenticated);
+        let Some(serial) = unauthenticated
+            .first_to_go(EFFORT_VERIFYING, Instant::now())
+            .or_else(|| unauthenticated.newest_of_largest_source())
+        else {
+            return false;
         };
+        unauthenticated.remove(serial);
+        self.unauthenticated_count.store(unauthenticated.len(), Ordering::Relaxed);
+        drop(unauthenticated);
+        self.displaced.fetch_add(1, Ordering::Relaxed);
+        if let Some(info) = lock(&self.by_serial).get(&serial)
+            && !info.is_displaced.swap(true, Ordering::Relaxed)
+        {
+            self.displaced_open.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Connections that have lost their place and are still open.
+    pub(crate) fn displaced_open(&self) -> usize {
+        self.displaced_open.load(Ordering::Relaxed)
     }
 
     /// The connections for which `pick` returns a value, with that value.

@@ -1,20 +1,21 @@
 //! The users that may log in, and the attempts to log in, which another thread verifies, since a password hash takes
 //! milliseconds.
 //!
-//! A worker submits an attempt and serves its other connections meanwhile; it is woken when the attempt is decided. The
-//! file of users is read again when it has changed; one that cannot be read changes nothing.
+//! A worker submits an attempt and serves its other connections meanwhile; it is woken when the attempt is decided. An
+//! attempt ends with its connection (`attempt_queue`). The file of users is read again when it has changed; one that cannot be read changes nothing.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use glasscache_protocol::login::Credentials;
 
+use crate::shared::attempt_queue::{AttemptQueue, Queued};
 use crate::shared::config::UsersFile;
 use crate::shared::error::Error;
 use crate::shared::file_version::{self, FileVersion, file_version};
 use crate::shared::lock::lock;
+use crate::shared::source::Source;
 use crate::shared::users::Users;
 use crate::shared::wake::Waker;
 
@@ -23,19 +24,13 @@ use crate::shared::wake::Waker;
 pub(crate) struct Logins {
     file_and_user_table: Option<(UsersFile, Mutex<UserTable>)>,
     /// `None` decides each attempt at once, in the calling thread.
-    message_sender: Option<Sender<LoginMessage>>,
+    queue: Option<Arc<AttemptQueue<Attempt>>>,
 }
 
 /// The users, and the version by which a change of their file is detected.
 struct UserTable {
     version: Option<FileVersion>,
     users: Arc<Users>,
-}
-
-/// What the thread that verifies passwords receives.
-pub(crate) enum LoginMessage {
-    Attempt(Arc<Attempt>),
-    End,
 }
 
 /// One attempt to log in.
@@ -81,15 +76,19 @@ impl Logins {
         let user_table = UserTable { version, users: Arc::new(users) };
         Ok(Logins {
             file_and_user_table: Some((file.clone(), Mutex::new(user_table))),
-            message_sender: None,
+            queue: None,
         })
     }
 
-    /// Makes the logins send attempts to the returned receiver from now on.
-    pub(crate) fn with_thread(mut self) -> (Logins, Receiver<LoginMessage>) {
-        let (sender, receiver) = channel();
-        self.message_sender = self.file_and_user_table.is_some().then_some(sender);
-        (self, receiver)
+    /// Makes attempts wait in [`Logins::queue`] from now on, if there are users.
+    pub(crate) fn with_queue(mut self) -> Logins {
+        self.queue = self.file_and_user_table.is_some().then(AttemptQueue::new);
+        self
+    }
+
+    /// The attempts that wait for another thread.
+    pub(crate) fn queue(&self) -> Option<&AttemptQueue<Attempt>> {
+        self.queue.as_deref()
     }
 
     /// Whether connections have to log in.
@@ -98,12 +97,14 @@ impl Logins {
         self.file_and_user_table.is_some()
     }
 
-    /// Submits an attempt; `None` for credentials that no user can have, which are refused like wrong ones.
+    /// Submits an attempt of a connection from `source`; `None` for credentials that no user can have, which are
+    /// refused like wrong ones. An attempt that is dropped is not verified any more.
     pub(crate) fn submit(
         &self,
         credentials: Option<Credentials<'_>>,
+        source: Source,
         waker: &Waker,
-    ) -> Arc<Attempt> {
+    ) -> Queued<Attempt> {
         let credentials = credentials.unwrap_or(Credentials { user: b"", password: b"" });
         let attempt = Arc::new(Attempt {
             user: credentials.user.to_owned(),
@@ -111,16 +112,15 @@ impl Logins {
             outcome: AtomicU8::new(0),
             waker: waker.clone(),
         });
-        match &self.message_sender {
-            None => attempt.decide(self.verify(&attempt)),
-            Some(message_sender) => {
-                // Without the thread no client can log in any more: the server is ending.
-                if message_sender.send(LoginMessage::Attempt(Arc::clone(&attempt))).is_err() {
-                    attempt.decide(false);
-                }
-            }
-        }
-        attempt
+        let Some(queue) = &self.queue else {
+            attempt.decide(self.verify(&attempt));
+            return Queued::unqueued(attempt);
+        };
+        queue.push(source, Arc::clone(&attempt)).unwrap_or_else(|| {
+            // Without the thread no client can log in any more: the server is ending.
+            attempt.decide(false);
+            Queued::unqueued(attempt)
+        })
     }
 
     /// Whether the users have these credentials.
@@ -147,8 +147,8 @@ impl Logins {
 
     /// Ends the thread after the attempts so far.
     pub(crate) fn end(&self) {
-        if let Some(message_sender) = &self.message_sender {
-            let _ = message_sender.send(LoginMessage::End);
+        if let Some(queue) = &self.queue {
+            queue.end();
         }
     }
 }
@@ -184,11 +184,12 @@ mod tests {
 
     use super::*;
     use crate::shared::config::UsersFileFormat;
+    use crate::shared::connection_info::Peer;
 
     fn accepts(logins: &Logins, user: &str, password: &str) -> bool {
         let credentials = Credentials { user: user.as_bytes(), password: password.as_bytes() };
         let waker = Waker::new().unwrap();
-        logins.submit(Some(credentials), &waker).was_accepted().unwrap()
+        logins.submit(Some(credentials), Source::of(&Peer::Unix), &waker).was_accepted().unwrap()
     }
 
     #[test]
@@ -224,7 +225,7 @@ mod tests {
             UsersFile { path: folder.path().join("users"), format: UsersFileFormat::AuthFile };
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();
-        let attempt = logins.submit(None, &Waker::new().unwrap());
+        let attempt = logins.submit(None, Source::of(&Peer::Unix), &Waker::new().unwrap());
         assert_eq!(attempt.was_accepted(), Some(false));
     }
 }

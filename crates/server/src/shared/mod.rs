@@ -2,6 +2,7 @@
 //! and watchers.
 
 pub(crate) mod address;
+pub(crate) mod attempt_queue;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod cluster;
@@ -25,12 +26,15 @@ pub(crate) mod memory_file;
 pub(crate) mod password_hash;
 pub(crate) mod peer_memory;
 pub(crate) mod phases;
+pub(crate) mod places;
 pub(crate) mod prefix_table;
 pub(crate) mod progress_counter;
 pub(crate) mod sizes;
 pub(crate) mod slab_classes;
+pub(crate) mod source;
 pub(crate) mod stalled;
 pub(crate) mod tls;
+pub(crate) mod tls_memory;
 pub(crate) mod tuning;
 pub(crate) mod unix_socket;
 pub(crate) mod users;

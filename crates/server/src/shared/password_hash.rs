@@ -11,8 +11,10 @@ use sha_crypt::{PasswordHashRef, ShaCrypt};
 const SCRYPT_BYTES_MAX: u64 = 64 << 20;
 /// Largest work of one scrypt: blocks mixed, four times those of that default.
 const SCRYPT_BLOCKS_MAX: u64 = 4 << 19;
-/// Most rounds of SHA-crypt, a second of work.
-const SHA_ROUNDS_MAX: u64 = 1_000_000;
+/// Most rounds of SHA-crypt: about the time of the most expensive scrypt.
+const SHA_ROUNDS_MAX: u64 = 100_000;
+/// Longest password in bytes that is compared with a hash: SHA-crypt takes longer the longer the password is.
+pub(crate) const HASHED_PASSWORD_BYTES_MAX: usize = 128;
 
 const MALFORMED: &str = "has a password hash that is malformed";
 const TOO_EXPENSIVE: &str = "has a password hash that takes too long to verify";
@@ -65,8 +67,11 @@ impl PasswordHash {
         }))
     }
 
-    /// Whether it is the hash of `password`.
+    /// Whether it is the hash of `password`; false for one longer than [`HASHED_PASSWORD_BYTES_MAX`].
     pub(crate) fn verify(&self, password: &[u8]) -> bool {
+        if password.len() > HASHED_PASSWORD_BYTES_MAX {
+            return false;
+        }
         let (Self::Scrypt(text) | Self::Sha(text)) = self;
         let Ok(hash) = PasswordHashRef::new(text) else {
             return false;
@@ -170,7 +175,7 @@ mod tests {
         }
         let digest = &CRYPT_HASHES[0][CRYPT_HASHES[0].len() - 43..];
         for (settings, reason) in [
-            ("$5$rounds=1000001$salt$", TOO_EXPENSIVE),
+            ("$5$rounds=100001$salt$", TOO_EXPENSIVE),
             ("$5$rounds=x$salt$", MALFORMED),
             ("$5$", MALFORMED),
             // 2^14 blocks of 32 are allowed, 2^15 are not.

@@ -5,21 +5,37 @@
 //! is charged, so the sum stays inside `-m`. From half of the budget on, pressure is high: input is only peeked, so
 //! that incomplete commands stay in the kernel, and replies are made in slices that fit a writable socket. A
 //! connection that still needs memory, for a large value or a large command, requests it first and waits in line.
-//! See docs/decisions/0027-one-budget-for-peers.md.
+//! What TLS itself keeps, for handshakes and for open connections, has shares of its own (`shared/tls_memory`), which
+//! are subtracted from the budget. See docs/decisions/0027-one-budget-for-peers.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+use std::time::Instant;
 
 use glasscache_store::{Seconds, Store};
 
+use crate::shared::tls_memory::TlsMemory;
 use crate::shared::wake::Waker;
 
-/// The budget is `-m` divided by this, but at least [`BUDGET_BYTES_MIN`].
+/// The limit is `-m` divided by this, but at least [`LIMIT_BYTES_MIN`].
 const MEMORY_DIVISOR: u64 = 8;
-/// Minimum of the budget in bytes.
-const BUDGET_BYTES_MIN: u64 = 1 << 20;
+/// Minimum of the limit in bytes.
+const LIMIT_BYTES_MIN: u64 = 1 << 20;
+/// This part of the limit remains for requests, however many TLS connections are open.
+const BUDGET_DIVISOR_MIN: u64 = 8;
+/// Requests of at most [`SMALL_BYTES`] are granted up to this part of the limit beyond the budget, out of turn: those
+/// that wait for much must not delay the others.
+const SMALL_DIVISOR: u64 = 32;
+/// Size of a small request for memory in bytes.
+const SMALL_BYTES: usize = 2 << 10;
+/// See [`PeerMemory::has_free`].
+const RESERVE_DIVISOR: u64 = 8;
+/// More than the limit and a tenth of it is held: memory was held that was not granted.
+const FAULT_DIVISOR: u64 = 10;
+/// Time between two checks for stalled connections.
+const CHECK_INTERVAL_MS: u64 = 100;
 
 /// How short memory for peers is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +55,21 @@ pub(crate) enum Pressure {
 #[repr(align(128))]
 pub(crate) struct PeerMemory {
     charged_bytes: AtomicI64,
+    /// What TLS keeps; not part of `charged_bytes`.
+    pub(crate) tls: TlsMemory,
     /// Connections that wait for memory.
     waiting_connections: AtomicUsize,
     /// Bytes that these connections need.
     wanted_bytes: AtomicU64,
     /// The number of releases while a connection waited.
     releases: AtomicU64,
-    /// The second of the last check for stalled connections.
-    last_checked_s: AtomicU32,
+    /// The time of the last check for stalled connections, in milliseconds since `origin`.
+    last_checked_ms: AtomicU64,
+    origin: Instant,
+    /// How often more was held than the limit and a tenth of it.
+    faults: AtomicU64,
+    /// The second in which a request was last granted beyond the budget.
+    last_overdraft_s: AtomicU32,
     /// Whether the next request is granted although the budget is used up.
     may_overdraw: AtomicBool,
     store: StoreRef,
@@ -70,19 +93,39 @@ impl PeerMemory {
             waiting_connections: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(0),
             releases: AtomicU64::new(0),
-            last_checked_s: AtomicU32::new(0),
+            tls: TlsMemory::default(),
+            last_checked_ms: AtomicU64::new(0),
+            origin: Instant::now(),
+            faults: AtomicU64::new(0),
+            last_overdraft_s: AtomicU32::new(u32::MAX),
             may_overdraw: AtomicBool::new(false),
             store: StoreRef(store),
             wakers,
         })
     }
 
-    /// Bytes that all connections may hold together.
-    pub(crate) fn budget_bytes(&self) -> u64 {
-        (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(BUDGET_BYTES_MIN)
+    /// Bytes that all connections may hold together, those of TLS included.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(LIMIT_BYTES_MIN)
     }
 
-    /// Bytes that all connections hold together.
+    /// Bytes that all connections hold together, those of TLS included.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.charged_bytes() + self.tls.held_bytes()
+    }
+
+    /// How often more was held than the limit and a tenth of it.
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all connections may hold beside what TLS keeps.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        let limit_bytes = self.limit_bytes();
+        limit_bytes.saturating_sub(self.tls.held_bytes()).max(limit_bytes / BUDGET_DIVISOR_MIN)
+    }
+
+    /// Bytes that all connections hold beside what TLS keeps.
     pub(crate) fn charged_bytes(&self) -> u64 {
         self.charged_bytes.load(Ordering::SeqCst).max(0) as u64
     }
@@ -129,9 +172,28 @@ impl PeerMemory {
             || (is_first_waiter && self.may_overdraw.swap(false, Ordering::Relaxed))
     }
 
-    /// Makes the next request in line be granted: only connections that wait themselves hold memory.
-    pub(crate) fn allow_overdraft(&self) {
-        self.may_overdraw.store(true, Ordering::Relaxed);
+    /// Like [`PeerMemory::try_grant`], but at most [`SMALL_BYTES`] are granted also if others wait.
+    pub(crate) fn try_grant_input(&self, bytes: usize, is_first_waiter: bool) -> bool {
+        let small_limit_bytes = self.budget_bytes() + self.limit_bytes() / SMALL_DIVISOR;
+        let is_small =
+            bytes <= SMALL_BYTES && self.charged_bytes() + bytes as u64 <= small_limit_bytes;
+        is_small || self.try_grant(bytes, is_first_waiter)
+    }
+
+    /// Whether `bytes` are free now, and a reserve beside them if `with_reserve`: those in line leave it to those whose
+    /// peers have just sent something.
+    pub(crate) fn has_free(&self, bytes: usize, with_reserve: bool) -> bool {
+        let budget_bytes = self.budget_bytes();
+        let reserve_bytes = if with_reserve { budget_bytes / RESERVE_DIVISOR } else { 0 };
+        self.charged_bytes() + bytes as u64 + reserve_bytes <= budget_bytes
+    }
+
+    /// Makes the next request in line be granted, once a second: only connections that wait themselves hold memory.
+    pub(crate) fn allow_overdraft(&self, now: Seconds) {
+        if self.last_overdraft_s.swap(now.0, Ordering::Relaxed) != now.0 {
+            self.may_overdraw.store(true, Ordering::Relaxed);
+            self.record_release();
+        }
     }
 
     /// Connections that wait for memory.
@@ -178,16 +240,42 @@ impl PeerMemory {
         self.releases.load(Ordering::SeqCst)
     }
 
-    /// Whether a connection waits and stalled ones were not yet checked in this second.
-    pub(crate) fn should_check_stalled(&self, now: Seconds) -> bool {
-        self.waiting_connections.load(Ordering::Relaxed) > 0
-            && self.last_checked_s.load(Ordering::Relaxed) != now.0
-            && self.last_checked_s.swap(now.0, Ordering::Relaxed) != now.0
+    /// Whether a connection waits, or more is held than may be now, and stalled ones were not checked in the last
+    /// [`CHECK_INTERVAL_MS`].
+    pub(crate) fn should_check_stalled(&self) -> bool {
+        if self.waiting_connections.load(Ordering::Relaxed) == 0
+            && self.charged_bytes() <= self.budget_bytes()
+        {
+            return false;
+        }
+        // Counted from 1, so that the first check is due.
+        let now_ms = self.origin.elapsed().as_millis() as u64 + CHECK_INTERVAL_MS;
+        let last_checked_ms = self.last_checked_ms.load(Ordering::Relaxed);
+        now_ms - last_checked_ms.min(now_ms) >= CHECK_INTERVAL_MS
+            && self.last_checked_ms.swap(now_ms, Ordering::Relaxed) == last_checked_ms
+    }
+
+    /// Bytes by which what is held and what is waited for exceed the budget.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        (self.charged_bytes() + self.wanted_bytes()).saturating_sub(self.budget_bytes())
     }
 
     fn add(&self, bytes: i64) {
         self.charged_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.record_change(bytes);
+    }
+
+    /// Makes the store evict for `bytes` more, of requests or of TLS, and counts when the limit is exceeded.
+    pub(crate) fn record_change(&self, bytes: i64) {
         self.store.0.charge_buffers(bytes);
+        let (limit_bytes, held_bytes) = (self.limit_bytes(), self.held_bytes());
+        let fault_bytes = limit_bytes + limit_bytes / FAULT_DIVISOR;
+        if bytes > 0
+            && held_bytes > fault_bytes
+            && held_bytes.saturating_sub(bytes as u64) <= fault_bytes
+        {
+            self.faults.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -278,7 +366,7 @@ mod tests {
         assert!(!memory.try_grant(100, false));
         assert!(memory.try_grant(100, true));
         assert!(!memory.try_grant(8 << 20, true));
-        memory.allow_overdraft();
+        memory.allow_overdraft(Seconds(2));
         assert!(memory.try_grant(8 << 20, true));
         assert!(!memory.try_grant(8 << 20, true));
         memory.record_wanted(8 << 20, 0);

@@ -20,6 +20,9 @@ const STALLED_AFTER_S: u32 = 2;
 /// upload that may continue checks a hundred times a second.
 const BLOCKED_AFTER_S: u32 = 2;
 
+/// Where stalled connections are closed for others, this part of the budget is made free in addition.
+const RESERVE_DIVISOR: u64 = 4;
+
 /// Whether an upload should wait before it begins: others hold all the upload memory. If so, a stalled one is closed.
 pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
     let is_full = shared.store.uploads_are_full();
@@ -58,34 +61,48 @@ pub(crate) fn record_upload_release(shared: &Shared) {
     }
 }
 
-/// Closes stalled connections while others wait for their memory; checks once a second, and only if some wait.
+/// Closes stalled connections while others wait for their memory; checks ten times a second, and only if some wait.
 ///
 /// Of the connections that hold memory and made no progress for [`STALLED_AFTER_S`], the longest stalled are closed
-/// first, until their memory covers what is waited for. One that waits for memory itself is not stalled: if only
-/// such connections hold memory, the first in line is granted its request.
+/// first, until what is held and what is waited for fit, and a quarter of the budget is free for the next. One that
+/// waits for memory itself, and not for its peer, is not stalled: if only such connections hold memory, the first in
+/// line is granted its request, once a second.
 pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
-    if !shared.peer_memory.should_check_stalled(now) {
+    let peer_memory = &shared.peer_memory;
+    if !peer_memory.should_check_stalled() {
         return;
     }
+    let line_bytes = shared.watchers.unsent_bytes();
     let mut is_any_held = false;
     let mut stalled = shared.connections.select(|info| {
-        let snapshot = info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting)?;
+        let mut snapshot = info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting)?;
+        snapshot.bytes += line_bytes.get(&info.id.serial).copied().unwrap_or(0);
         is_any_held = true;
         (now.0.saturating_sub(snapshot.last_progress_s) >= STALLED_AFTER_S).then_some(snapshot)
     });
     if !is_any_held {
-        shared.peer_memory.allow_overdraft();
-        return shared.peer_memory.record_release();
+        return peer_memory.allow_overdraft(now);
     }
     stalled.sort_unstable_by_key(|(snapshot, _)| snapshot.last_progress_s);
-    let mut wanted_bytes = shared.peer_memory.wanted_bytes();
+    let reserve_bytes = peer_memory.budget_bytes() / RESERVE_DIVISOR;
+    let mut bytes_to_free = match peer_memory.missing_bytes() {
+        0 => peer_memory.wanted_bytes(),
+        missing_bytes => peer_memory.wanted_bytes().max(missing_bytes + reserve_bytes),
+    };
     for (snapshot, info) in stalled {
-        if wanted_bytes == 0 {
+        if bytes_to_free == 0 {
             break;
         }
         mark_for_close(Some(&info), shared);
-        wanted_bytes = wanted_bytes.saturating_sub(snapshot.bytes);
+        bytes_to_free = bytes_to_free.saturating_sub(snapshot.bytes);
     }
+}
+
+/// Closes a connection with TLS that has not sent a request, for a new one; false if there is none.
+pub(crate) fn close_unproven(shared: &Shared) -> bool {
+    let unproven = shared.connections.take_unproven();
+    mark_for_close(unproven.as_ref(), shared);
+    unproven.is_some()
 }
 
 fn mark_for_close(info: Option<&Arc<ConnectionInfo>>, shared: &Shared) {

@@ -2,10 +2,12 @@
 //!
 //! Lines wait for the next of the times at which watchers are served, so that twenty thousand a second cost a hundred
 //! packets (docs/decisions/0082-coherent-near-caches.md). A watcher that does not read loses lines, and is sent their
-//! number, so that a slow reader never delays the cache.
+//! number, so that a slow reader never delays the cache. All watchers together have a share of the memory for peers;
+//! where it is used up, lines are lost earlier.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +22,15 @@ const WATCHERS_MAX: usize = 1000;
 
 /// Time between two times at which watchers are sent their lines and heartbeats.
 pub(crate) const SEND_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Most heartbeats a second for all watchers: a twentieth of a processor.
+const HEARTBEATS_PER_S_MAX: u32 = 10_000;
+
+/// The lines of all watchers may take this part of the limit of `peer_memory`, and half as much again.
+const SHARE_DIVISOR: usize = 4;
+
+/// Bytes of what may follow the lines of a watcher.
+const TAIL_BYTES: usize = 96;
 
 /// A watcher is urgent, and is served earlier, when its lines fill its buffer divided by this.
 const URGENT_DIVISOR: usize = 4;
@@ -104,22 +115,60 @@ pub(crate) struct Watchers {
     kinds: AtomicU16,
     last_line_id: AtomicU64,
     peer_memory: Arc<PeerMemory>,
-    registered: Mutex<Vec<Watcher>>,
+    /// The number of watchers with heartbeats.
+    heartbeat_count: AtomicUsize,
+    registered: Mutex<Registered>,
     /// The time from which heartbeats count milliseconds.
     heartbeat_origin: Instant,
 }
 
+#[derive(Default)]
+struct Registered {
+    /// The watchers by the serial number of their connection.
+    by_serial: BTreeMap<u64, Watcher>,
+    /// Bytes of lines that all of them hold, those that sockets did not take included.
+    line_bytes: usize,
+}
+
 struct Watcher {
-    serial: u64,
     filter: WatchFilter,
     unsent_lines: Vec<u8>,
     /// Charged for `unsent_lines`.
     charge: Charge,
+    /// Bytes of the lines taken last that its socket did not take.
+    pending_bytes: usize,
     skipped_lines: u64,
     /// Whether the loss of lines was logged since it last caught up.
     is_loss_logged: bool,
+    /// Whether it has lines to be sent; read without a lock.
+    line_state: Arc<AtomicU8>,
     /// Wakes the worker that owns the connection.
     owner_waker: Waker,
+}
+
+/// What a connection keeps of its watch, to know without a lock whether it has to be served.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    line_state: Arc<AtomicU8>,
+    /// Whether the client requested heartbeats.
+    pub(crate) wants_heartbeats: bool,
+}
+
+/// States of the lines of a watcher.
+const LINES_NONE: u8 = 0;
+const LINES_PENDING: u8 = 1;
+const LINES_URGENT: u8 = 2;
+
+impl Watch {
+    /// Whether lines wait to be sent.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.line_state.load(Ordering::Acquire) != LINES_NONE
+    }
+
+    /// Whether so many lines wait that they are sent before the others.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.line_state.load(Ordering::Acquire) == LINES_URGENT
+    }
 }
 
 impl Watchers {
@@ -129,6 +178,7 @@ impl Watchers {
             kinds: AtomicU16::new(0),
             last_line_id: AtomicU64::new(0),
             peer_memory,
+            heartbeat_count: AtomicUsize::new(0),
             registered: Mutex::default(),
             heartbeat_origin: Instant::now(),
         }
@@ -141,50 +191,78 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.registered).len()
+        lock(&self.registered).by_serial.len()
     }
 
-    /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, filter: WatchFilter, owner_waker: Waker) -> bool {
-        let mut watchers = lock(&self.registered);
-        if watchers.len() >= WATCHERS_MAX {
-            return false;
+    /// Adds a watcher; `None` when there are too many.
+    pub(crate) fn add(
+        &self,
+        serial: u64,
+        filter: WatchFilter,
+        owner_waker: Waker,
+    ) -> Option<Watch> {
+        let mut registered = lock(&self.registered);
+        if registered.by_serial.len() >= WATCHERS_MAX {
+            return None;
         }
-        let kinds = filter.kinds;
-        watchers.push(Watcher {
-            serial,
+        let watch = Watch { line_state: Arc::default(), wants_heartbeats: filter.wants_heartbeats };
+        self.kinds.fetch_or(filter.kinds, Ordering::Relaxed);
+        let watcher = Watcher {
             filter,
             unsent_lines: Vec::new(),
             charge: self.peer_memory.charge(0),
+            pending_bytes: 0,
             skipped_lines: 0,
             is_loss_logged: false,
+            line_state: Arc::clone(&watch.line_state),
             owner_waker,
-        });
-        self.kinds.fetch_or(kinds, Ordering::Relaxed);
-        true
+        };
+        registered.by_serial.insert(serial, watcher);
+        self.count_heartbeats(&registered);
+        Some(watch)
     }
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.registered);
-        watchers.retain(|watcher| watcher.serial != serial);
-        let kinds = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.filter.kinds);
+        let mut registered = lock(&self.registered);
+        if let Some(watcher) = registered.by_serial.remove(&serial) {
+            registered.line_bytes -= watcher.line_bytes();
+        }
+        let watchers = registered.by_serial.values();
+        let kinds = watchers.fold(0, |kinds, watcher| kinds | watcher.filter.kinds);
         self.kinds.store(kinds, Ordering::Relaxed);
+        self.count_heartbeats(&registered);
+    }
+
+    fn count_heartbeats(&self, registered: &Registered) {
+        let watchers = registered.by_serial.values();
+        let count = watchers.filter(|watcher| watcher.filter.wants_heartbeats).count();
+        self.heartbeat_count.store(count, Ordering::Relaxed);
+    }
+
+    /// Time between two heartbeats of a watcher: [`SEND_INTERVAL`], longer if there are so many watchers that a
+    /// heartbeat for each would take a part of a processor.
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
+        let count = self.heartbeat_count.load(Ordering::Relaxed) as u32;
+        (Duration::from_secs(1) / HEARTBEATS_PER_S_MAX * count).max(SEND_INTERVAL)
+    }
+
+    /// A heartbeat, for a watcher that has been sent all lines so far.
+    pub(crate) fn heartbeat(&self) -> String {
+        format!("type=heartbeat ms={}\n", self.heartbeat_origin.elapsed().as_millis())
     }
 
     /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught
     /// up and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.registered);
-        let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        let Some(watcher) = watcher else {
+        let mut registered = lock(&self.registered);
+        let Some(watcher) = registered.by_serial.get(&serial) else {
             return Vec::new();
         };
-        let mut lines = watcher.take_lines();
-        if watcher.filter.wants_heartbeats {
-            let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
-            // Writing to a vector cannot fail.
-            let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
+        let wants_heartbeats = watcher.filter.wants_heartbeats;
+        let mut lines = registered.take_lines(serial);
+        if wants_heartbeats {
+            lines.extend_from_slice(self.heartbeat().as_bytes());
         }
         lines
     }
@@ -192,18 +270,24 @@ impl Watchers {
     /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor
     /// changes items already, of which this server has no lines.
     pub(crate) fn take_final_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.registered);
-        let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher.map_or_else(Vec::new, Watcher::take_lines)
+        lock(&self.registered).take_lines(serial)
     }
 
-    /// The serial numbers of the urgent watchers.
-    pub(crate) fn urgent_serials(&self) -> Vec<u64> {
-        lock(&self.registered)
-            .iter()
-            .filter(|watcher| watcher.unsent_lines.len() >= self.urgent_bytes())
-            .map(|watcher| watcher.serial)
-            .collect()
+    /// Records how many bytes of the lines taken last a socket did not take, until lines are taken again.
+    pub(crate) fn record_pending(&self, serial: u64, bytes: usize) {
+        let mut registered = lock(&self.registered);
+        if let Some(watcher) = registered.by_serial.get_mut(&serial) {
+            let previous_bytes = std::mem::replace(&mut watcher.pending_bytes, bytes);
+            registered.line_bytes = registered.line_bytes + bytes - previous_bytes;
+        }
+    }
+
+    /// Bytes of the unsent lines of each watcher that has some.
+    pub(crate) fn unsent_bytes(&self) -> BTreeMap<u64, u64> {
+        let registered = lock(&self.registered);
+        let watchers = registered.by_serial.iter();
+        let with_lines = watchers.filter(|(_, watcher)| watcher.charge.bytes() > 0);
+        with_lines.map(|(serial, watcher)| (*serial, watcher.charge.bytes() as u64)).collect()
     }
 
     fn urgent_bytes(&self) -> usize {
@@ -226,39 +310,120 @@ impl Watchers {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut lagging_serial = None;
-        for watcher in lock(&self.registered)
-            .iter_mut()
-            .filter(|watcher| watcher.filter.matches(kind, subject))
+        let mut registered = lock(&self.registered);
+        let Registered { by_serial, line_bytes } = &mut *registered;
+        let mut space = self.line_space(by_serial.len(), *line_bytes);
+        for (serial, watcher) in
+            by_serial.iter_mut().filter(|(_, watcher)| watcher.filter.matches(kind, subject))
         {
-            watcher.append(&line, self.buffer_bytes_max, self.urgent_bytes());
+            watcher.append(&line, &mut space, self.urgent_bytes());
             if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
                 watcher.is_loss_logged = true;
-                lagging_serial = Some(watcher.serial);
+                lagging_serial = Some(*serial);
             }
         }
+        *line_bytes = space.line_bytes;
         lagging_serial
+    }
+
+    /// How much the lines of watchers may take: half of their share of the limit as they come, and each watcher its
+    /// part of the share in any case. So all together never make memory short for others.
+    fn line_space(&self, watcher_count: usize, line_bytes: usize) -> LineSpace {
+        let share_bytes = self.peer_memory.limit_bytes() as usize / SHARE_DIVISOR;
+        LineSpace {
+            watcher_bytes_max: self.buffer_bytes_max,
+            guaranteed_bytes: share_bytes / watcher_count.max(1),
+            shared_bytes_max: share_bytes / 2,
+            line_bytes,
+        }
+    }
+}
+
+/// How much the lines of watchers may take.
+struct LineSpace {
+    /// Most bytes of the unsent lines of one watcher.
+    watcher_bytes_max: usize,
+    /// Bytes that one watcher may hold in any case.
+    guaranteed_bytes: usize,
+    /// Bytes that all may hold, if they hold more than that.
+    shared_bytes_max: usize,
+    /// Bytes that all hold.
+    line_bytes: usize,
+}
+
+impl LineSpace {
+    /// Whether a watcher may hold `more_bytes` beside its `held_bytes`; they are counted if so.
+    fn take(&mut self, held_bytes: usize, more_bytes: usize) -> bool {
+        let may_take = held_bytes + more_bytes <= self.guaranteed_bytes
+            || self.line_bytes + more_bytes <= self.shared_bytes_max;
+        if may_take {
+            self.line_bytes += more_bytes;
+        }
+        may_take
+    }
+}
+
+impl Registered {
+    fn take_lines(&mut self, serial: u64) -> Vec<u8> {
+        let Some(watcher) = self.by_serial.get_mut(&serial) else {
+            return Vec::new();
+        };
+        self.line_bytes -= watcher.line_bytes();
+        watcher.take_lines()
     }
 }
 
 impl Watcher {
-    fn append(&mut self, line: &[u8], buffer_bytes_max: usize, urgent_bytes: usize) {
-        if self.unsent_lines.len() + line.len() > buffer_bytes_max {
+    /// Bytes of its lines, those that its socket did not take included.
+    fn line_bytes(&self) -> usize {
+        self.charge.bytes() + self.pending_bytes
+    }
+
+    fn append(&mut self, line: &[u8], space: &mut LineSpace, urgent_bytes: usize) {
+        if !self.reserve(line.len(), space) {
             self.skipped_lines += 1;
+            // It is told when it reads again.
+            let _ = self.line_state.fetch_max(LINES_PENDING, Ordering::AcqRel);
             return;
         }
-        let was_urgent = self.unsent_lines.len() >= urgent_bytes;
         self.unsent_lines.extend_from_slice(line);
-        if self.unsent_lines.capacity() != self.charge.bytes() {
-            self.charge.set(self.unsent_lines.capacity());
-        }
+        let is_urgent = self.unsent_lines.len() >= urgent_bytes;
+        let state = if is_urgent { LINES_URGENT } else { LINES_PENDING };
+        let state_before = self.line_state.fetch_max(state, Ordering::AcqRel);
         // Once: what a watcher does not take is sent when its socket is writable, or with the next lines.
-        if !was_urgent && self.unsent_lines.len() >= urgent_bytes {
+        if is_urgent && state_before != LINES_URGENT {
             self.owner_waker.wake();
         }
     }
 
+    /// Makes room for a line of this many bytes, if the watcher may hold it. Memory is charged before it is taken; it
+    /// doubles, so that a line is rarely moved, unless that is more than is left.
+    fn reserve(&mut self, line_bytes: usize, space: &mut LineSpace) -> bool {
+        let (length, capacity) = (self.unsent_lines.len(), self.charge.bytes());
+        let needed_bytes = length + line_bytes;
+        if needed_bytes <= capacity {
+            return true;
+        }
+        if needed_bytes > space.watcher_bytes_max {
+            return false;
+        }
+        let doubled_bytes = (2 * capacity).clamp(needed_bytes, space.watcher_bytes_max);
+        for new_capacity in [doubled_bytes, needed_bytes] {
+            if space.take(self.line_bytes(), new_capacity - capacity) {
+                self.charge.set(new_capacity);
+                self.unsent_lines.reserve_exact(new_capacity - length);
+                return true;
+            }
+        }
+        false
+    }
+
     fn take_lines(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent_lines);
+        self.line_state.store(LINES_NONE, Ordering::Release);
+        // For what follows: the number of lost lines, a heartbeat.
+        lines.reserve_exact(TAIL_BYTES);
+        self.pending_bytes = 0;
         self.charge.set(0);
         if self.skipped_lines > 0 {
             // Writing to a vector cannot fail.
@@ -290,7 +455,7 @@ mod tests {
     #[test]
     fn a_watcher_that_does_not_read_receives_the_number_of_missed_lines() {
         let watchers = Watchers::new(256 << 10, memory());
-        assert!(watchers.add(1, filter("fetchers"), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter("fetchers"), Waker::new().unwrap()).is_some());
         let text = [b'x'; 1000];
         for _ in 0..300 {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
@@ -306,30 +471,73 @@ mod tests {
         assert!(!watchers.has_watchers());
     }
 
+    /// However many watchers do not read, and whatever their filters: the memory stays within their share, each watcher
+    /// that reads gets its part, and every line was received or counted as lost.
+    #[test]
+    fn watchers_together_stay_within_their_share_and_each_gets_its_part() {
+        let peer_memory = memory();
+        let share_bytes = peer_memory.limit_bytes() as usize / SHARE_DIVISOR;
+        let watchers = Watchers::new(256 << 10, Arc::clone(&peer_memory));
+        for serial in 0..1000 {
+            assert!(watchers.add(serial, filter("fetchers"), Waker::new().unwrap()).is_some());
+        }
+        let text = [b'x'; 250];
+        let (mut received_lines, mut lost_lines) = (0, 0);
+        for number in 0..5000 {
+            watchers.publish(kind::FETCHERS, Subject::Any, &text);
+            assert!(peer_memory.charged_bytes() as usize <= share_bytes * 3 / 2);
+            // One of them reads.
+            if number % 4 == 3 {
+                let lines = String::from_utf8(watchers.take_lines(7)).unwrap();
+                received_lines += lines.lines().filter(|line| line.starts_with("ts=")).count();
+                let lost = lines.lines().find_map(|line| line.strip_prefix("skipped="));
+                lost_lines += lost.map_or(0, |lost| lost.parse::<usize>().unwrap());
+            }
+        }
+        assert_eq!(received_lines + lost_lines, 5000);
+        assert_eq!(lost_lines, 0, "it read before its part was full");
+        for serial in 0..1000 {
+            watchers.remove(serial);
+        }
+        assert_eq!((peer_memory.charged_bytes(), lock(&watchers.registered).line_bytes), (0, 0));
+    }
+
+    #[test]
+    fn many_watchers_get_fewer_heartbeats() {
+        let watchers = Watchers::new(256 << 10, memory());
+        assert_eq!(watchers.heartbeat_interval(), SEND_INTERVAL);
+        for serial in 0..1000 {
+            let filter = filter("mutations heartbeat");
+            assert!(watchers.add(serial, filter, Waker::new().unwrap()).is_some());
+        }
+        let heartbeats_per_s = 1000.0 / watchers.heartbeat_interval().as_secs_f64();
+        assert!(heartbeats_per_s <= f64::from(HEARTBEATS_PER_S_MAX) * 1.01, "{heartbeats_per_s}");
+    }
+
     #[test]
     fn lines_wake_the_worker_only_when_the_watcher_is_urgent() {
         let watchers = Watchers::new(4000, memory());
         let waker = Waker::new().unwrap();
-        assert!(watchers.add(1, filter("fetchers"), waker.clone()));
+        let watch = watchers.add(1, filter("fetchers"), waker.clone()).unwrap();
         let is_woken = || rustix::io::read(&waker, &mut [0; 8]).is_ok();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken());
-        assert!(watchers.urgent_serials().is_empty());
+        assert!(watch.has_lines() && !watch.is_urgent());
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(is_woken());
-        assert_eq!(watchers.urgent_serials(), [1]);
+        assert!(watch.is_urgent());
         waker.clear();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken(), "the worker knows of it already");
         assert!(watchers.take_lines(1).len() > 1000);
-        assert!(watchers.urgent_serials().is_empty());
+        assert!(!watch.has_lines());
     }
 
     #[test]
     fn last_lines_are_not_followed_by_a_heartbeat() {
         let watchers = Watchers::new(4000, memory());
         let waker = Waker::new().unwrap();
-        assert!(watchers.add(1, filter("fetchers heartbeat"), waker));
+        assert!(watchers.add(1, filter("fetchers heartbeat"), waker).is_some());
         for (take, has_heartbeat) in [
             (Watchers::take_lines as fn(&Watchers, u64) -> Vec<u8>, true),
             (Watchers::take_final_lines, false),
@@ -345,7 +553,7 @@ mod tests {
     fn watcher_of_a_prefix_receives_lines_about_its_keys_and_about_all_keys() {
         let watchers = Watchers::new(256 << 10, memory());
         let arguments = "mutations deletions prefix=a%3A";
-        assert!(watchers.add(1, filter(arguments), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter(arguments), Waker::new().unwrap()).is_some());
         for (kind, subject, text) in [
             (kind::MUTATIONS, Subject::Key(b"a:1"), "own-key"),
             (kind::MUTATIONS, Subject::Key(b"b:1"), "foreign-key"),
@@ -365,7 +573,7 @@ mod tests {
     #[test]
     fn heartbeat_follows_every_pending_line() {
         let watchers = Watchers::new(256 << 10, memory());
-        assert!(watchers.add(1, filter("mutations heartbeat"), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter("mutations heartbeat"), Waker::new().unwrap()).is_some());
         watchers.publish(kind::MUTATIONS, Subject::Any, b"line");
         let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
         assert_eq!(lines.lines().count(), 2);

@@ -364,6 +364,82 @@ fn connections_above_the_unauthenticated_maximum_are_served_after_the_others() {
     drop(idle);
 }
 
+/// Opens a connection, sends `bytes` and resets it.
+fn send_and_reset(login_server: &RunningLoginServer, bytes: &[u8]) {
+    let mut stream = login_server.connect();
+    stream.write_all(bytes).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn an_attempt_ends_with_its_connection() {
+    let hashed_user = format!("foo:{SHA_256_HASH}\n");
+    let login_server = RunningLoginServer::start(&hashed_user, 1000);
+    // Sent at once, cut, in the binary protocol, and in a connection that was refused before.
+    let text = b"set auth 0 0 204\r\nfoo ".to_vec();
+    let text = [&text[..], &[b'x'; 200], b"\r\n"].concat();
+    let sasl =
+        request_packet(opcode::SASL_AUTH, b"PLAIN", &[&b"\0foo\0"[..], &[b'x'; 200]].concat());
+    for number in 0..3000 {
+        let request: &[u8] = match number % 4 {
+            0 => &sasl,
+            1 => &text[..text.len() - 2],
+            _ => &text,
+        };
+        send_and_reset(&login_server, request);
+    }
+    let began_at = Instant::now();
+    let mut stream = login_server.connect();
+    stream.write_all(b"set auth 0 0 10\r\nfoo secret\r\n").unwrap();
+    assert_eq!(read_line(&mut stream), "STORED\r\n");
+    let elapsed = began_at.elapsed();
+    assert!(elapsed < Duration::from_millis(1500), "{elapsed:?} for a login after the flood");
+}
+
+#[test]
+fn silent_connections_do_not_delay_a_login() {
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    // Twenty-five of a hundred may be open without a login.
+    let silent: Vec<TcpStream> = (0..400).map(|_| login_server.connect()).collect();
+    let began_at = Instant::now();
+    drop(login_server.connect_and_log_in());
+    let elapsed = began_at.elapsed();
+    // Otherwise a second for each twenty-five.
+    assert!(elapsed < Duration::from_millis(2500), "{elapsed:?} beside silent connections");
+    drop(silent);
+}
+
+#[test]
+fn many_clients_that_log_in_at_once_all_succeed() {
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    let connect_and_send = |_| {
+        let mut stream = login_server.connect();
+        stream.write_all(LOGIN).unwrap();
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..90).map(connect_and_send).collect();
+    for stream in &mut streams {
+        assert_eq!(read_line(stream), "STORED\r\n");
+    }
+}
+
+#[test]
+fn a_password_longer_than_a_hash_is_compared_with_is_refused() {
+    let hashed_user = format!("foo:{SHA_256_HASH}\nlong:{}\n", "p".repeat(300));
+    let login_server = RunningLoginServer::start(&hashed_user, 100);
+    let attempt = |user: &str, password_bytes: usize| {
+        let value = format!("{user} {}", "p".repeat(password_bytes));
+        let mut stream = login_server.connect();
+        stream
+            .write_all(format!("set auth 0 0 {}\r\n{value}\r\n", value.len()).as_bytes())
+            .unwrap();
+        read_line(&mut stream)
+    };
+    assert_eq!(attempt("foo", 400), FAILED_REPLY);
+    // A plain password may be as long as before.
+    assert_eq!(attempt("long", 300), "STORED\r\n");
+}
+
 #[test]
 fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
     let login_server = RunningLoginServer::start("foo:bar\n", 100);

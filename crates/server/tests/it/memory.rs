@@ -272,3 +272,51 @@ fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
         assert!(Instant::now() < deadline, "{rows:?}");
     }
 }
+
+/// What unread watchers may hold together is bounded, whatever they watch, and a listing beside them is as fast.
+#[test]
+fn unread_watchers_lose_lines_and_delay_nobody() {
+    let server = start(config()).unwrap();
+    let mut writer = connect(&server);
+    let list = || {
+        let mut client = connect(&server);
+        client.write_all(b"lru_crawler metadump all\r\n").unwrap();
+        let began_at = Instant::now();
+        let mut text = Vec::new();
+        let mut buffer = [0; 4096];
+        while !text.ends_with(b"END\r\n") {
+            let read_bytes = client.read(&mut buffer).unwrap();
+            assert!(read_bytes > 0, "the listing was closed");
+            text.extend_from_slice(&buffer[..read_bytes]);
+        }
+        began_at.elapsed()
+    };
+    let mut watchers = Vec::new();
+    for number in 0..600 {
+        let mut watcher = connect_with_small_buffer(&server);
+        let kinds: &[u8] = if number % 3 == 0 {
+            b"watch mutations deletions heartbeat\r\n"
+        } else {
+            b"watch mutations\r\n"
+        };
+        watcher.write_all(kinds).unwrap();
+        let mut reply = [0; 4];
+        watcher.read_exact(&mut reply).unwrap();
+        watchers.push(watcher);
+    }
+    let key = "k".repeat(240);
+    for number in 0..4000 {
+        writer.write_all(&set_request(&format!("{key}{}", number % 10), 1)).unwrap();
+        if number % 100 == 99 {
+            expect_reply(&mut writer, b"", &b"STORED\r\n".repeat(100));
+        }
+    }
+    let counters = read_server_counters(&server);
+    assert!(counters["peer_bytes"] <= BUDGET_BYTES, "{counters:?}");
+    assert_eq!(counters["peer_bytes_faults"], 0, "{counters:?}");
+    let elapsed = list();
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?} for a listing");
+    // One that begins to read is told how many lines it lost.
+    let mut lines = BufReader::new(watchers.swap_remove(1)).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("skipped=")));
+}

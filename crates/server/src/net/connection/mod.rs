@@ -4,6 +4,7 @@
 //! in vectors of their own size, charged to the budget of peer memory, and freed as soon as possible. While output is
 //! pending nothing is received: a client that does not read cannot write.
 
+mod admission;
 mod buffers;
 mod handover_state;
 mod pending;
@@ -33,6 +34,7 @@ use crate::shared::connection_info::{
 };
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
+use crate::shared::watchers::Watch;
 
 /// Output or upload bytes after which a connection yields to others, even if those are few.
 const YIELD_AFTER_BYTES: usize = 128 << 10;
@@ -48,6 +50,8 @@ pub(crate) struct Connection {
     pending_output: Option<Box<PendingOutput>>,
     mode: Mode,
     is_closing: bool,
+    /// It has sent a request that was served, and not only a login.
+    has_sent_request: bool,
     /// Whether it received a large value since its last command.
     has_just_uploaded: bool,
     /// The events that epoll reports for it.
@@ -58,6 +62,10 @@ pub(crate) struct Connection {
     pub(crate) is_half_closed: bool,
     /// Bytes of memory that it waits for; 0 while it does not wait.
     pub(crate) wanted_bytes: usize,
+    /// Since when it waits for memory.
+    pub(crate) memory_wait_since: Option<Instant>,
+    /// Bytes that its incomplete command lacks while there is no memory for them; 0 if it has memory for its rest.
+    missing_bytes: usize,
     /// It is in the worker's queue of connections that wait for memory.
     pub(crate) is_in_memory_queue: bool,
     /// It had bytes in memory after it was last served.
@@ -97,7 +105,11 @@ pub(crate) enum Interest {
 
 enum Mode {
     Serve,
-    Watch,
+    Watch {
+        watch: Watch,
+        /// When it was last sent lines or a heartbeat.
+        last_sent_at: Option<Instant>,
+    },
     Dump(Box<Dump>),
 }
 
@@ -132,11 +144,14 @@ impl Connection {
             pending_output: None,
             mode: Mode::Serve,
             is_closing: false,
+            has_sent_request: false,
             has_just_uploaded: false,
             interest: Interest::Input,
             read_interest: Interest::Input,
             is_half_closed: false,
             wanted_bytes: 0,
+            memory_wait_since: None,
+            missing_bytes: 0,
             is_in_memory_queue: false,
             had_held_bytes: false,
             is_parked: false,
@@ -194,6 +209,11 @@ impl Connection {
         self.session.timeout_reason()
     }
 
+    /// Whether it has sent a request that was served.
+    pub(crate) fn has_sent_request(&self) -> bool {
+        self.has_sent_request
+    }
+
     /// Whether its attempt to log in is being verified.
     pub(crate) fn is_login_pending(&self) -> bool {
         self.session.is_login_pending()
@@ -212,7 +232,7 @@ impl Connection {
     }
 
     pub(crate) fn is_watching(&self) -> bool {
-        matches!(self.mode, Mode::Watch)
+        matches!(self.mode, Mode::Watch { .. })
     }
 
     /// Whether the next bytes begin a command that may be received before others of the iteration are executed.
@@ -244,7 +264,7 @@ impl Connection {
         match self.mode {
             Mode::Serve => self.serve(InputSource::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
-            Mode::Watch => self.detect_close(context, buffers),
+            Mode::Watch { .. } => self.detect_close(context, buffers),
             // Input after a dump was requested stays in the kernel until the dump is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
@@ -270,17 +290,40 @@ impl Connection {
             return NextStep::Close(CloseReason::Normal);
         }
         match self.mode {
-            Mode::Serve if self.stream.has_buffered_input() => {
+            Mode::Serve if self.stream.has_buffered_input() || self.waits_to_receive() => {
                 self.serve(InputSource::Socket, context, buffers)
             }
             Mode::Serve => self.serve(InputSource::PendingInput, context, buffers),
-            Mode::Watch => self.send_watch_lines(context, buffers),
+            Mode::Watch { .. } => self.send_watch_lines(context),
             Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
     }
 
-    /// Serves the input of `source`.
+    /// Whether it waits for memory with its input in the socket.
+    pub(crate) fn waits_to_receive(&self) -> bool {
+        self.stream.is_tls() && self.wanted_bytes > 0 && self.pending_input.is_empty()
+    }
+
+    /// Serves the input of `source`, as far as memory allows.
     fn serve(
+        &mut self,
+        source: InputSource<'_>,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) -> NextStep {
+        let is_short = context.pressure == Pressure::High || self.missing_bytes > 0;
+        if is_short
+            && !self.is_login_pending()
+            && let Err(next_step) = self.admit_input(source, context, buffers)
+        {
+            return next_step;
+        }
+        let next_step = self.serve_admitted(source, context, buffers);
+        self.stream.limit_reads(usize::MAX);
+        next_step
+    }
+
+    fn serve_admitted(
         &mut self,
         source: InputSource<'_>,
         context: &Context<'_>,
@@ -336,6 +379,7 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
             used_bytes += progress.used_bytes;
+            self.has_sent_request |= progress.used_bytes > 0 && !self.session.awaits_login();
             if context.logs_commands {
                 command_log::log_replies(context, &out, self.session.is_binary());
             }
@@ -374,6 +418,10 @@ impl Connection {
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
             let unparsed_input = input.get(used_bytes..filled_bytes).unwrap_or_default();
+            if !self.may_keep(unparsed_input.len(), context) {
+                context.counters.stalled_closed.bump();
+                return NextStep::Close(CloseReason::Stalled);
+            }
             self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.peer_memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
@@ -405,11 +453,13 @@ impl Connection {
         let missing_bytes = command_bytes.saturating_sub(self.pending_input.charged_bytes());
         let is_granted = context.pressure != Pressure::High
             || context.shared.peer_memory.try_grant(missing_bytes, context.is_first_waiter);
+        self.missing_bytes = 0;
         if missing_bytes == 0 || is_granted {
             self.pending_input.grow(command_bytes);
             return next_step;
         }
-        self.read_interest = Interest::Nothing;
+        self.missing_bytes = command_bytes.saturating_sub(self.pending_input.len());
+        self.read_interest = Interest::NewInput;
         NextStep::WaitForMemory(missing_bytes)
     }
 

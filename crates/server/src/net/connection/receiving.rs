@@ -22,10 +22,15 @@ impl Connection {
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
         let filled_bytes = self.copy_pending_input(buffers);
+        let missing_bytes = std::mem::take(&mut self.missing_bytes);
         let receive_bytes_max = match filled_bytes {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.has_just_uploaded) => RECV_BYTES_AFTER_UPLOAD,
+            0 if self.stream.is_tls() && context.pressure == Pressure::High => INPUT_BYTES,
             0 => RECV_BYTES,
+            _ if self.stream.is_tls() => INPUT_BYTES,
+            // What is in the socket completes the command.
+            _ if missing_bytes > 0 => missing_bytes,
             _ if context.pressure == Pressure::High => RECV_BYTES_AFTER_UPLOAD,
             _ => INPUT_BYTES,
         };

@@ -1,8 +1,10 @@
 //! The byte stream of one connection: its socket, plain or with TLS on it.
 //!
 //! With TLS, received bytes can be decrypted and not yet taken, and sent bytes encrypted and not yet accepted by the
-//! socket; both are bounded, and both count as memory that the connection holds.
+//! socket; both are bounded, and both count as memory that the connection holds. While memory is short, only whole
+//! records leave the socket, and only as many as the connection may hold.
 
+mod framing;
 mod tls;
 
 use std::io::IoSliceMut;
@@ -12,6 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
+pub(crate) use self::framing::{RECORD_BYTES_MAX, WholeRecords};
 pub(crate) use self::tls::{HandshakeProgress, TlsStream};
 use crate::session::send_vector::SendVector;
 use crate::shared::connection_info::CloseReason;
@@ -54,6 +57,46 @@ impl Stream {
         match self {
             Stream::Plain(_) => 0,
             Stream::Tls(tls) => tls.held_bytes(),
+        }
+    }
+
+    /// The records of TLS that are complete in the socket, which keeps them; `buffer` is overwritten. `None` if nothing
+    /// has come, an error if the connection is closed. Without TLS every byte is a record.
+    pub(crate) fn peek_records(
+        &self,
+        buffer: &mut [u8],
+        counters: &Counters,
+    ) -> Result<Option<WholeRecords>, CloseReason> {
+        counters.recv_calls.bump();
+        let result = rustix::net::recv(self.socket(), &mut *buffer, RecvFlags::PEEK);
+        let peeked_bytes = match result {
+            Ok((0, _)) => return Err(CloseReason::Normal),
+            Ok((peeked_bytes, _)) => peeked_bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(_) => return Err(CloseReason::Error),
+        };
+        let peeked = buffer.get(..peeked_bytes).unwrap_or_default();
+        Ok(Some(match self {
+            Stream::Plain(_) => {
+                WholeRecords { bytes: peeked_bytes, content_bytes_max: peeked_bytes }
+            }
+            Stream::Tls(tls) => tls.whole_records(peeked),
+        }))
+    }
+
+    /// Makes the kernel keep more for the connection, once: a record, or a command, has to be complete in the socket
+    /// before it is read. Where segments are as long as on the loopback interface, one that is read in part closes the
+    /// window of a buffer of the usual size.
+    pub(crate) fn enlarge_receive_buffer(&mut self) {
+        if let Stream::Tls(tls) = self {
+            tls.enlarge_receive_buffer();
+        }
+    }
+
+    /// With TLS, at most this many bytes are read from the socket from now on.
+    pub(crate) fn limit_reads(&mut self, bytes: usize) {
+        if let Stream::Tls(tls) = self {
+            tls.limit_reads(bytes);
         }
     }
 

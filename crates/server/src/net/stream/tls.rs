@@ -1,4 +1,5 @@
-//! TLS on one socket: records in, records out, at most one incomplete record and one buffer of output kept.
+//! TLS on one socket: records in, records out, at most one incomplete record and one buffer of output kept. Its reads
+//! can be limited to the records that are complete, and then it keeps no incomplete one.
 //!
 //! The handshake is done by another thread than the worker that serves the connection (`net/handshakes`): signing
 //! takes as long as hundreds of requests.
@@ -7,13 +8,15 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 use rustls::{HandshakeKind, ServerConnection};
 
+use super::framing::{Framing, WholeRecords};
 use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
+use crate::shared::tls_memory::{HANDSHAKE_BYTES, TlsCharge};
 
 /// Most bytes that one call reads from the socket (rustls reads no more at a time).
 const READ_BYTES_MAX: usize = 4096;
@@ -21,8 +24,20 @@ const READ_BYTES_MAX: usize = 4096;
 /// Most reads for one call: as many bytes as a connection sends before others are served. Records may hold a byte each.
 const READS_MAX: usize = QUOTA_BYTES / READ_BYTES_MAX;
 
-/// Most bytes that a client may send for a handshake: several times a chain of certificates.
-const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
+/// Reads that are limited are limited to less than this: the buffer of a worker.
+const LIMITED_BYTES_MAX: usize = 1 << 20;
+
+/// Most reads for one call that is limited: rustls asks for less than [`READ_BYTES_MAX`] where its buffer is short.
+const LIMITED_READS_MAX: usize = 4 * READS_MAX;
+
+/// Most bytes that a client may send for a handshake: twice a chain of certificates.
+const HANDSHAKE_SENT_BYTES_MAX: usize = 16 << 10;
+
+/// Most bytes of records without content in a row, such as changes of keys.
+const EMPTY_RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// Receive buffer of a socket in bytes while memory is short: the kernel doubles it for its own needs, and offers half.
+const RECEIVE_BUFFER_BYTES: usize = 192 << 10;
 
 /// A connection with TLS.
 pub(crate) struct TlsStream {
@@ -30,14 +45,22 @@ pub(crate) struct TlsStream {
     session: ServerConnection,
     /// Decrypted bytes that have not been read.
     decrypted_bytes: usize,
-    /// Bytes of an incomplete handshake, later of an incomplete record, as far as known.
-    incomplete_bytes: usize,
+    /// Where the stream of received records stands.
+    framing: Framing,
+    /// Bytes of the handshake, later of records, since the last content.
+    bytes_without_content: usize,
+    /// Most bytes that may still be read from the socket.
+    readable_bytes: usize,
     /// The buffer of records has grown for a large one; rustls shrinks it at the next read.
     has_grown: bool,
+    /// The receive buffer of the socket has been enlarged.
+    has_large_receive_buffer: bool,
     /// Why nothing more is received; reported after the decrypted bytes.
     end_reason: Option<CloseReason>,
     /// The charge for the bytes kept in memory.
     charge: Charge,
+    /// The charge for the handshake, later for what an open connection takes in any case.
+    state_charge: TlsCharge,
 }
 
 /// The progress of a handshake.
@@ -45,6 +68,8 @@ pub(crate) struct TlsStream {
 pub(crate) enum HandshakeProgress {
     /// The client's next bytes, or space in the socket, are needed.
     InProgress,
+    /// Memory for the client's next bytes is needed.
+    NeedsMemory,
     /// The client closed before it sent anything, as checks of a port do.
     ClientClosed,
     /// Complete; `is_full_handshake` if no earlier session was resumed.
@@ -53,15 +78,24 @@ pub(crate) enum HandshakeProgress {
 
 impl TlsStream {
     /// A connection before its handshake.
-    pub(crate) fn new(socket: OwnedFd, session: ServerConnection, charge: Charge) -> TlsStream {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        session: ServerConnection,
+        charge: Charge,
+        state_charge: TlsCharge,
+    ) -> TlsStream {
         TlsStream {
             socket,
             session,
             decrypted_bytes: 0,
-            incomplete_bytes: 0,
+            framing: Framing::default(),
+            bytes_without_content: 0,
+            readable_bytes: usize::MAX,
             has_grown: false,
+            has_large_receive_buffer: false,
             end_reason: None,
             charge,
+            state_charge,
         }
     }
 
@@ -80,24 +114,29 @@ impl TlsStream {
             if !self.session.is_handshaking() {
                 let is_full_handshake =
                     self.session.handshake_kind() != Some(HandshakeKind::Resumed);
-                self.incomplete_bytes = 0;
+                self.bytes_without_content = 0;
                 self.update_charge();
                 return Ok(HandshakeProgress::Complete { is_full_handshake });
             }
-            match self.session.read_tls(&mut Socket(&self.socket)) {
-                Ok(0) if self.incomplete_bytes == 0 => return Ok(HandshakeProgress::ClientClosed),
+            let sent_bytes_max = self.bytes_without_content + READ_BYTES_MAX;
+            if !self.state_charge.try_set(HANDSHAKE_BYTES + sent_bytes_max) {
+                return Ok(HandshakeProgress::NeedsMemory);
+            }
+            match self.read_tls() {
+                Ok(0) if self.bytes_without_content == 0 => {
+                    return Ok(HandshakeProgress::ClientClosed);
+                }
                 Ok(0) => return Err("the client closed the connection".to_owned()),
-                Ok(read_bytes) => self.incomplete_bytes += read_bytes,
+                Ok(read_bytes) => self.bytes_without_content += read_bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(HandshakeProgress::InProgress);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
             }
-            if self.incomplete_bytes > HANDSHAKE_BYTES_MAX {
-                return Err(format!("it sent more than {HANDSHAKE_BYTES_MAX} bytes"));
+            if self.bytes_without_content > HANDSHAKE_SENT_BYTES_MAX {
+                return Err(format!("it sent more than {HANDSHAKE_SENT_BYTES_MAX} bytes"));
             }
-            self.update_charge();
             match self.session.process_new_packets() {
                 Ok(state) => self.decrypted_bytes = state.plaintext_bytes_to_read(),
                 Err(error) => {
@@ -107,6 +146,42 @@ impl TlsStream {
                 }
             }
         }
+    }
+
+    /// Bytes that the client has sent for its handshake.
+    pub(crate) fn handshake_bytes(&self) -> usize {
+        self.bytes_without_content
+    }
+
+    /// Bytes of memory that its handshake takes.
+    pub(crate) fn handshake_memory(&self) -> usize {
+        self.state_charge.bytes()
+    }
+
+    /// Charges what an open connection takes, once its handshake is complete and there is memory for it.
+    pub(crate) fn into_open(self: Box<Self>) -> Box<TlsStream> {
+        let mut stream = self;
+        stream.state_charge.become_open();
+        stream
+    }
+
+    /// The complete ones of the records in `bytes`, which the socket has next.
+    pub(super) fn whole_records(&self, bytes: &[u8]) -> WholeRecords {
+        self.framing.whole_records(bytes)
+    }
+
+    pub(super) fn enlarge_receive_buffer(&mut self) {
+        if !std::mem::replace(&mut self.has_large_receive_buffer, true) {
+            // The system may allow less: then a record may have to wait for the memory to read it.
+            let _ = sockopt::set_socket_recv_buffer_size(&self.socket, RECEIVE_BUFFER_BYTES);
+            // The peer is told of the larger window with this call, and not only when it asks.
+            let _ = rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK);
+        }
+    }
+
+    /// Reads at most this many bytes from the socket from now on.
+    pub(super) fn limit_reads(&mut self, bytes: usize) {
+        self.readable_bytes = bytes;
     }
 
     /// Whether decrypted bytes, or the end of the stream, are still to be taken.
@@ -130,7 +205,10 @@ impl TlsStream {
         counters: &Counters,
     ) -> Result<Option<usize>, CloseReason> {
         let mut filled_bytes = 0;
-        for _ in 0..READS_MAX {
+        // All that may be read is in the socket.
+        let is_limited = self.readable_bytes < LIMITED_BYTES_MAX;
+        let reads_max = if is_limited { LIMITED_READS_MAX } else { READS_MAX };
+        for _ in 0..reads_max {
             filled_bytes += self.read_decrypted(buffer.get_mut(filled_bytes..).unwrap_or_default());
             if filled_bytes == buffer.len() || self.end_reason.is_some() {
                 break;
@@ -138,6 +216,7 @@ impl TlsStream {
             match self.read_records(counters) {
                 // The socket may have more.
                 Ok(READ_BYTES_MAX) => {}
+                Ok(1..) if is_limited => {}
                 Ok(_) => break,
                 Err(reason) => self.end_reason = Some(reason),
             }
@@ -202,7 +281,7 @@ impl TlsStream {
     /// Frees what a large record needed, so that an idle connection does not keep it.
     fn shrink(&mut self, counters: &Counters) {
         // While decrypted bytes wait, rustls reads no more.
-        let is_empty = self.decrypted_bytes == 0 && self.incomplete_bytes == 0;
+        let is_empty = self.decrypted_bytes == 0 && self.framing.is_between_records();
         if !self.has_grown || !is_empty || self.end_reason.is_some() {
             return;
         }
@@ -226,7 +305,7 @@ impl TlsStream {
     /// had none.
     fn read_records(&mut self, counters: &Counters) -> Result<usize, CloseReason> {
         counters.recv_calls.bump();
-        let read_bytes = match self.session.read_tls(&mut Socket(&self.socket)) {
+        let read_bytes = match self.read_tls() {
             Ok(0) => return Err(CloseReason::Normal),
             Ok(read_bytes) => read_bytes,
             Err(error)
@@ -241,9 +320,13 @@ impl TlsStream {
             return Err(CloseReason::MalformedTlsRecord);
         };
         self.decrypted_bytes = state.plaintext_bytes_to_read();
-        self.has_grown |= self.incomplete_bytes + read_bytes > 2 * READ_BYTES_MAX;
-        self.incomplete_bytes =
-            if self.decrypted_bytes > 0 { 0 } else { self.incomplete_bytes + read_bytes };
+        self.bytes_without_content += read_bytes;
+        self.has_grown |= self.bytes_without_content > 2 * READ_BYTES_MAX;
+        if self.decrypted_bytes > 0 {
+            self.bytes_without_content = 0;
+        } else if self.bytes_without_content > EMPTY_RECORD_BYTES_MAX {
+            return Err(CloseReason::MalformedTlsRecord);
+        }
         if state.tls_bytes_to_write() > 0 {
             // A reply of the protocol itself; what does not fit now is sent before the next output.
             let _ = self.write_records();
@@ -252,6 +335,12 @@ impl TlsStream {
             self.end_reason = Some(CloseReason::Normal);
         }
         Ok(read_bytes)
+    }
+
+    /// Reads what may be read from the socket into the buffer of rustls.
+    fn read_tls(&mut self) -> io::Result<usize> {
+        let TlsStream { socket, session, framing, readable_bytes, .. } = self;
+        session.read_tls(&mut FramedSocket { socket, framing, readable_bytes })
     }
 
     fn write_records(&mut self) -> Result<(), Errno> {
@@ -269,7 +358,7 @@ impl TlsStream {
     /// Charges what is kept; nothing on the usual path.
     fn update_charge(&mut self) {
         let unsent_bytes = if self.session.wants_write() { UNSENT_CHARGE_BYTES } else { 0 };
-        let held_bytes = self.decrypted_bytes + self.incomplete_bytes + unsent_bytes;
+        let held_bytes = self.decrypted_bytes + self.framing.record_bytes() + unsent_bytes;
         if held_bytes != self.charge.bytes() {
             self.charge.set(held_bytes);
         }
@@ -297,15 +386,29 @@ fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The socket as rustls reads and writes it.
-struct Socket<'s>(&'s OwnedFd);
+/// The socket as rustls reads it: at most `readable_bytes`, whose records are followed.
+struct FramedSocket<'s> {
+    socket: &'s OwnedFd,
+    framing: &'s mut Framing,
+    readable_bytes: &'s mut usize,
+}
 
-impl Read for Socket<'_> {
+impl Read for FramedSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (read_bytes, _) = rustix::net::recv(self.0, buffer, RecvFlags::empty())?;
+        let bytes_max = buffer.len().min(*self.readable_bytes);
+        let target = buffer.get_mut(..bytes_max).unwrap_or_default();
+        if target.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let (read_bytes, _) = rustix::net::recv(self.socket, &mut *target, RecvFlags::empty())?;
+        self.framing.advance(target.get(..read_bytes).unwrap_or_default());
+        *self.readable_bytes -= read_bytes;
         Ok(read_bytes)
     }
 }
+
+/// The socket as rustls writes it.
+struct Socket<'s>(&'s OwnedFd);
 
 impl Write for Socket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -25,6 +25,12 @@ const SMALL_REQUEST_WINDOW: Duration = Duration::from_millis(100);
 /// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
 const QUOTAS_MAX: u32 = 17;
 
+/// How often those that wait for memory are checked for having waited long enough.
+pub(super) const OVERDUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Maximum number of connections in one such check.
+const OVERDUE_CHECKED_MAX: usize = 256;
+
 /// Connections that waited for memory and are served in one iteration.
 const MEMORY_QUEUE_SERVED_MAX: usize = 16;
 
@@ -66,6 +72,8 @@ pub(super) struct Deferred {
     must_check_peer_memory: bool,
     /// The number of releases of peer memory when the queue was last checked, and in which second that was.
     peer_memory_releases_and_second: (u64, u32),
+    /// When it was last checked for connections that have waited long enough.
+    overdue_checked_at: Instant,
     /// Whether a parked upload got memory, so that the next may get some too.
     has_upload_progress: bool,
     /// When the iteration began.
@@ -98,6 +106,7 @@ impl Deferred {
             peer_memory_queue: VecDeque::new(),
             must_check_peer_memory: false,
             peer_memory_releases_and_second: (0, 0),
+            overdue_checked_at: now,
             has_upload_progress: false,
             iteration_began_at: now,
             last_small_request_at: now,
@@ -106,6 +115,16 @@ impl Deferred {
 
     pub(super) fn begin_iteration(&mut self, began_at: Instant) {
         self.iteration_began_at = began_at;
+    }
+
+    /// When the iteration began.
+    pub(super) fn iteration_began_at(&self) -> Instant {
+        self.iteration_began_at
+    }
+
+    /// Whether connections wait for memory.
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.peer_memory_queue.is_empty()
     }
 
     /// Records that a small request was served in this iteration.
@@ -223,8 +242,8 @@ impl Worker {
         }
     }
 
-    /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
-    /// and once a second.
+    /// Serves those that wait for memory after memory was released, and once a second: in order, up to the first that
+    /// still gets none, and then the newest.
     pub(super) fn serve_memory_queue(&mut self) {
         let peer_memory_releases_and_second = (self.shared.peer_memory.releases(), self.now.0);
         if self.deferred.peer_memory_queue.is_empty()
@@ -235,6 +254,11 @@ impl Worker {
         }
         self.deferred.peer_memory_releases_and_second = peer_memory_releases_and_second;
         self.deferred.must_check_peer_memory = false;
+        self.serve_oldest_waiters();
+        self.serve_newest_waiters();
+    }
+
+    fn serve_oldest_waiters(&mut self) {
         for _ in 0..MEMORY_QUEUE_SERVED_MAX {
             let Some(slot_key) = self.deferred.peer_memory_queue.pop_front() else {
                 return;
@@ -253,6 +277,43 @@ impl Worker {
             }
         }
         self.deferred.must_check_peer_memory = true;
+    }
+
+    /// Serves the newest of those that wait with their input in the socket, up to the first that still gets no memory:
+    /// those in line leave some to them (`net/connection/admission`).
+    fn serve_newest_waiters(&mut self) {
+        let queue = &self.deferred.peer_memory_queue;
+        let newest: Vec<u64> = queue.iter().rev().take(MEMORY_QUEUE_SERVED_MAX).copied().collect();
+        for slot_key in newest {
+            let waits_to_receive = |connection: &mut Connection| {
+                !connection.is_queued && connection.waits_to_receive()
+            };
+            if self.connections.get_mut(slot_key).is_some_and(waits_to_receive) {
+                self.serve(slot_key, ServeReason::Resume);
+                if self.connections.get_mut(slot_key).is_some_and(waits_to_receive) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Serves those that have waited for memory for long enough, wherever they are in line: they keep none.
+    pub(super) fn serve_overdue(&mut self, now: Instant) {
+        let is_due = now.duration_since(self.deferred.overdue_checked_at) >= OVERDUE_CHECK_INTERVAL;
+        if !is_due || !self.deferred.has_waiters() {
+            return;
+        }
+        self.deferred.overdue_checked_at = now;
+        self.serve_newest_waiters();
+        let checked: Vec<u64> =
+            self.deferred.peer_memory_queue.iter().take(OVERDUE_CHECKED_MAX).copied().collect();
+        for slot_key in checked {
+            if self.connections.get_mut(slot_key).is_some_and(|connection| {
+                connection.wanted_bytes > 0 && !connection.is_queued && connection.is_overdue(now)
+            }) {
+                self.serve(slot_key, ServeReason::Resume);
+            }
+        }
     }
 
     /// Parks a connection that waits for upload memory, at its previous position if it waited before.

@@ -1,5 +1,6 @@
 //! Connections that have to log in: those whose attempt is verified by another thread, and those that take too long.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{ServeReason, Worker};
@@ -12,6 +13,10 @@ const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How often connections that have to log in are checked.
 pub(super) const LOGIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Connections that lost their place are closed with the regular check, or at once when there are this many of all
+/// workers: a look at each connection for every one that was displaced would cost more than a silent connection.
+const DISPLACED_MAX: usize = 32;
 
 /// The connections of a worker that have to log in.
 pub(super) struct PendingLogins {
@@ -80,7 +85,21 @@ impl Worker {
         }
     }
 
-    /// Closes connections that did not log in in time.
+    /// Closes connections that lost their place to newer ones, if there are many.
+    pub(super) fn close_displaced(&mut self) {
+        if self.shared.connections.displaced_open() < DISPLACED_MAX {
+            return;
+        }
+        let slot_keys = self.logins.unauthenticated.clone();
+        for slot_key in slot_keys {
+            if self.connections.get_mut(slot_key).is_some_and(|connection| is_displaced(connection))
+            {
+                self.close(slot_key, CloseReason::Displaced);
+            }
+        }
+    }
+
+    /// Closes connections that did not log in in time, or lost their place.
     pub(super) fn close_late_logins(&mut self, now: Instant) {
         let is_check_due = now.duration_since(self.logins.last_checked_at) >= LOGIN_CHECK_INTERVAL;
         if !self.logins.must_check() || !is_check_due {
@@ -97,7 +116,10 @@ impl Worker {
             }
             let is_late =
                 wait_since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
-            if is_late && !connection.is_login_pending() && !connection.is_in_verifying_list {
+            if is_displaced(connection) {
+                self.close(slot_key, CloseReason::Displaced);
+            } else if is_late && !connection.is_login_pending() && !connection.is_in_verifying_list
+            {
                 let reason = connection.timeout_reason();
                 if reason == CloseReason::LoginTimeout {
                     self.counters.login_timeouts.bump();
@@ -109,4 +131,9 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether it lost its place before it logged in.
+fn is_displaced(connection: &Connection) -> bool {
+    connection.info.is_displaced.load(Ordering::Relaxed)
 }

@@ -16,6 +16,7 @@ mod watching;
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use glasscache_store::Seconds;
@@ -23,7 +24,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Deferred, SMALL_REQUEST_BYTES, UPLOAD_PARK_TIME, WRITE_PARK_TIME};
+use self::deferred::{
+    Deferred, OVERDUE_CHECK_INTERVAL, SMALL_REQUEST_BYTES, UPLOAD_PARK_TIME, WRITE_PARK_TIME,
+};
 use self::logins::{LOGIN_CHECK_INTERVAL, PendingLogins};
 use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
@@ -56,6 +59,10 @@ const LOGIN_SLEEP: Timespec =
 /// [`WRITE_PARK_TIME`] in the form of epoll.
 const WRITE_SLEEP: Timespec =
     Timespec { tv_sec: 0, tv_nsec: WRITE_PARK_TIME.subsec_nanos() as i64 };
+
+/// [`OVERDUE_CHECK_INTERVAL`] in the form of epoll.
+const OVERDUE_SLEEP: Timespec =
+    Timespec { tv_sec: 0, tv_nsec: OVERDUE_CHECK_INTERVAL.subsec_nanos() as i64 };
 
 /// One worker's state.
 #[expect(clippy::struct_field_names, reason = "the store has workers too")]
@@ -178,6 +185,8 @@ impl Worker {
             WRITE_SLEEP
         } else if self.deferred.has_parked_uploads() {
             PARKED_SLEEP
+        } else if self.deferred.has_waiters() {
+            OVERDUE_SLEEP
         } else if self.logins.must_check() {
             LOGIN_SLEEP
         } else {
@@ -214,6 +223,7 @@ impl Worker {
         self.retry_writes(began_at);
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
+        self.serve_overdue(began_at);
         self.close_late_logins(began_at);
         self.serve_watchers(began_at);
         self.close_idle();
@@ -228,6 +238,7 @@ impl Worker {
             self.add_accepted_connections();
             self.close_marked();
             self.serve_decided_logins();
+            self.close_displaced();
             self.serve_urgent_watchers();
         } else if self.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
@@ -283,6 +294,7 @@ impl Worker {
         };
         let info = Arc::clone(&connection.info);
         let may_refuse = Cell::new(self.deferred.may_refuse(connection));
+        let refuses_incomplete = Cell::new(false);
         let context = Context {
             store_worker: &self.store_worker,
             shared: &self.shared,
@@ -293,6 +305,9 @@ impl Worker {
             quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.peer_memory.pressure(),
             is_first_waiter: matches!(reason, ServeReason::MemoryQueueHead),
+            is_overdue: connection.is_overdue(self.deferred.iteration_began_at()),
+            is_tls: connection.stream.is_tls(),
+            refuses_incomplete: &refuses_incomplete,
             logs_commands: self.shared.logs_at(2),
             may_refuse: &may_refuse,
         };
@@ -313,31 +328,23 @@ impl Worker {
         connection.request_bytes += moved_bytes;
         if connection.awaits_login() {
             self.logins.add_unauthenticated(slot_key, connection, Instant::now());
+            if moved_bytes > 0 {
+                let is_verifying = connection.is_login_pending();
+                self.shared.connections.record_login_effort(&info, is_verifying);
+            }
         }
         if connection.is_watching() {
             self.watching.add(slot_key);
         }
-        let wanted_bytes = match next_step {
-            NextStep::WaitForMemory(bytes) => bytes,
-            _ => 0,
-        };
-        if wanted_bytes != connection.wanted_bytes {
-            self.shared.peer_memory.record_wanted(connection.wanted_bytes, wanted_bytes);
-            if connection.wanted_bytes == 0 {
-                self.counters.memory_waits.bump();
-            }
-            connection.wanted_bytes = wanted_bytes;
+        if connection.has_sent_request() && info.is_unproven.load(Ordering::Relaxed) {
+            self.shared.connections.record_proof(&info);
         }
-        let held_bytes = connection.held_bytes();
-        if connection.had_held_bytes || held_bytes > 0 {
-            connection.had_held_bytes = held_bytes > 0;
-            info.held_memory.record_held_bytes(
-                held_bytes as u64,
-                moved_bytes,
-                wanted_bytes > 0,
-                self.now,
-            );
-        }
+        connection.record_memory(
+            next_step,
+            moved_bytes,
+            &context,
+            self.deferred.iteration_began_at(),
+        );
         match next_step {
             NextStep::Wait => {
                 if !connection.is_transferring()

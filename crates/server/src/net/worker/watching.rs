@@ -1,33 +1,33 @@
 //! The watchers of a worker: every few milliseconds they are sent their pending lines, and a heartbeat if they
 //! requested it, so that many lines cost one packet.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
 use super::{ServeReason, Worker};
+use crate::net::connection::Connection;
 use crate::shared::watchers::SEND_INTERVAL;
 
 /// The connections of a worker that watch.
 pub(super) struct WatchingConnections {
-    slot_keys: Vec<u64>,
+    slot_keys: BTreeSet<u64>,
     last_sent_at: Instant,
 }
 
 impl WatchingConnections {
     pub(super) fn new() -> WatchingConnections {
-        WatchingConnections { slot_keys: Vec::new(), last_sent_at: Instant::now() }
+        WatchingConnections { slot_keys: BTreeSet::new(), last_sent_at: Instant::now() }
     }
 
-    /// Adds a connection that is not among them yet.
+    /// Adds a connection, if it is not among them yet.
     pub(super) fn add(&mut self, slot_key: u64) {
-        if !self.slot_keys.contains(&slot_key) {
-            self.slot_keys.push(slot_key);
-        }
+        self.slot_keys.insert(slot_key);
     }
 
     pub(super) fn remove(&mut self, slot_key: u64) {
-        self.slot_keys.retain(|&listed_key| listed_key != slot_key);
+        self.slot_keys.remove(&slot_key);
     }
 
     /// How long the worker may sleep at most; `None` if it has no watcher.
@@ -47,7 +47,8 @@ impl Worker {
     pub(super) fn serve_watchers(&mut self, now: Instant) {
         if now.saturating_duration_since(self.watching.last_sent_at) >= SEND_INTERVAL {
             self.watching.last_sent_at = now;
-            self.serve_all_watchers();
+            let heartbeat_interval = self.shared.watchers.heartbeat_interval();
+            self.serve_watchers_where(|watcher| watcher.is_watch_due(now, heartbeat_interval));
         }
     }
 
@@ -58,24 +59,21 @@ impl Worker {
 
     /// Sends urgent watchers their pending lines.
     pub(super) fn serve_urgent_watchers(&mut self) {
-        if self.watching.slot_keys.is_empty() {
-            return;
-        }
-        let urgent_serials = self.shared.watchers.urgent_serials();
-        if !urgent_serials.is_empty() {
-            self.serve_watchers_where(|serial| urgent_serials.contains(&serial));
-        }
+        self.serve_watchers_where(Connection::is_urgent_watch);
     }
 
-    fn serve_watchers_where(&mut self, is_served: impl Fn(u64) -> bool) {
-        for slot_key in self.watching.slot_keys.clone() {
-            let connection = self.connections.get_mut(slot_key);
-            // One that does not take what it was sent is sent what it missed later.
-            if connection.is_some_and(|connection| {
-                !connection.has_pending_output() && is_served(connection.info.id.serial)
-            }) {
-                self.serve(slot_key, ServeReason::Resume);
-            }
+    fn serve_watchers_where(&mut self, is_served: impl Fn(&Connection) -> bool) {
+        let connections = &mut self.connections;
+        // One that does not take what it was sent is sent what it missed later.
+        let is_served = |slot_key: &u64| {
+            connections
+                .get_mut(*slot_key)
+                .is_some_and(|connection| !connection.has_pending_output() && is_served(connection))
+        };
+        let slot_keys: Vec<u64> =
+            self.watching.slot_keys.iter().copied().filter(is_served).collect();
+        for slot_key in slot_keys {
+            self.serve(slot_key, ServeReason::Resume);
         }
     }
 }

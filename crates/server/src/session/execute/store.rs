@@ -217,6 +217,11 @@ impl<'b> StoreWrite<'b> {
         Ok(())
     }
 
+    /// Bytes of the key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key.len()
+    }
+
     /// Reserves memory for a value that is being received; `None`, with a reply, if it was refused.
     pub(crate) fn reserve(
         &self,

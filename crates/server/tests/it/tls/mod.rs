@@ -2,4 +2,5 @@
 
 mod certificates;
 mod connections;
+mod peers;
 mod support;
