@@ -8,6 +8,7 @@ use glasscache_sim::strategy::learn::{LearnedRules, learn};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, CostMode, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
+use glasscache_sim::trace::InMemoryFile;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
@@ -247,8 +248,11 @@ fn a_log_that_names_sessions_is_read_with_their_hashes() {
         log_of_reads((0..3).map(|number| (None, vec![format!("session:{number}"), "page".into()])));
     let (mut items, mut requests) = (Vec::new(), Vec::new());
     log.write_jsonl(&mut items, &mut requests).unwrap();
-    let files = (("items.jsonl", &items[..]), ("requests.jsonl", &requests[..]));
-    let read_log = RequestLog::read(files.0, files.1).unwrap();
+    let read_log = RequestLog::read(
+        ("items.jsonl", InMemoryFile::new(items)),
+        ("requests.jsonl", InMemoryFile::new(requests)),
+    )
+    .unwrap();
     assert_eq!(read_log.requests, log.requests);
     assert_eq!(read_log.items.keys[1], "page");
     assert!(read_log.items.keys[0].starts_with("session:#"), "{:?}", read_log.items.keys);
