@@ -288,7 +288,7 @@ def refill_steps(
         if cas_unique is not None:
             return (yield from _fill(client, key, options, make, cas_unique))
         # Another caller is making the value: this one began later, and replaces what it reserved.
-        reservation = yield call(client, "_reservation", key) if was_reserved is False else None
+        reservation = (yield call(client, "_reservation", key)) if was_reserved is False else None
         if reservation is None:
             return (yield CallFunction(make))
         _, cas_unique, _ = reservation
