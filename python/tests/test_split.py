@@ -263,3 +263,35 @@ def test_the_asyncio_client_stores_and_reads_values_in_pieces(
             assert await client.get("async", 7) == 7
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "call", ["touch", "gat", "pipelined touch", "pipelined gat", "awaited touch", "awaited gat"]
+)
+def test_a_new_ttl_of_a_value_in_pieces_is_that_of_its_pieces(
+    call: str, server: Any, namespace: str
+) -> None:
+    client = Client(server.address, namespace=namespace, timeout=20)
+    value = os.urandom(1_200_000)
+    client.set("k", value, ttl=100, split=True)
+    name = call.rsplit(maxsplit=1)[-1]
+
+    async def renew_awaited() -> Any:
+        async with AsyncClient(server.address, namespace=namespace, timeout=20) as awaited:
+            return await getattr(awaited, name)("k", 5000)
+
+    def renew_pipelined() -> Any:
+        with client.pipeline() as pipeline:
+            getattr(pipeline, name)("k", 5000)
+        return pipeline.results[0]
+
+    renew = {"awaited": lambda: asyncio.run(renew_awaited()), "pipelined": renew_pipelined}
+    outcome = renew.get(call.split(maxsplit=1)[0], lambda: getattr(client, name)("k", 5000))()
+    assert outcome == (True if name == "touch" else value)
+    write_id = int.from_bytes(client._get_unjoined("k").body[1:9], "little")
+    for key in ["k", *(f"~piece:{write_id:016x}.{index}" for index in range(3))]:
+        item = client._inspect(key)
+        assert item is not None
+        assert item[2] > 4000, key
+    assert client.get("k") == value
+    assert client.touch("none", 10) is False
