@@ -135,7 +135,10 @@ class ClientBase:
     def _from_flagged(self, flagged_value: FlagsAndBytes) -> Any:
         flags, body = flagged_value
         if flags & FLAG_ZLIB:
-            body, flags = decompress_zlib(body), flags & ~FLAG_ZLIB
+            try:
+                body, flags = decompress_zlib(body), flags & ~FLAG_ZLIB
+            except zlib.error as error:
+                raise Error(f"decompressing a value failed: {error}") from error
         return self.deserialize(body, flags)
 
     def disconnect_all(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glasscache.compat._flagged import all_or_raise, ttl_from_exptime
 from glasscache.compat.pylibmc._base_client import ClientBase, Key, number_or_raise, prefixed_key
-from glasscache.compat.pylibmc._errors import CacheMiss, NotFound, translate_errors
+from glasscache.compat.pylibmc._errors import CacheMiss, Error, NotFound, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
-        flagged_value = self._client.get(key) if key else None
+        flagged_value = self._client.get(key) if key or key is None else None
         if flagged_value is None:
             return default
         try:
@@ -159,7 +159,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def delete(self, key: Key) -> bool:
         """Remove a key; whether it was there."""
-        return bool(key) and self._client.delete(key)
+        return self._client.delete(key) if key or key is None else False
 
     @translate_errors
     def delete_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> bool:
@@ -188,9 +188,15 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     def incr_multi(
         self, keys: Iterable[Key], key_prefix: Key | None = None, delta: int = 1
     ) -> None:
-        """Add to many numbers; NotFound when one of them is none."""
+        """Add to all numbers that there are; the error of the last one that failed."""
+        last_error: Error | None = None
         for key in keys:
-            self.incr(prefixed_key(key_prefix, key), delta)
+            try:
+                self.incr(prefixed_key(key_prefix, key), delta)
+            except Error as error:
+                last_error = error
+        if last_error is not None:
+            raise last_error
 
     # Servers.
 

@@ -22,9 +22,9 @@ class Reads(ClientBase):
     @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
+        client, full_key = self._client_and_full_key(key)
 
         def read() -> Any:
-            client, full_key = self._client_and_full_key(key)
             flagged_value = client.get(full_key)
             return default if flagged_value is None else self._from_flagged(key, flagged_value)
 
@@ -33,9 +33,9 @@ class Reads(ClientBase):
     @translate_errors
     def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """Return the value under key and its CAS unique as bytes, or both defaults."""
+        client, full_key = self._client_and_full_key(key)
 
         def read() -> tuple[Any, Any]:
-            client, full_key = self._client_and_full_key(key)
             value_and_cas = client.gets(full_key)
             return (
                 (default, cas_default)
@@ -89,9 +89,9 @@ class Reads(ClientBase):
     @translate_errors
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         """Return the value under key and give it another expiry."""
+        client, full_key = self._client_and_full_key(key)
 
         def read() -> Any:
-            client, full_key = self._client_and_full_key(key)
             flagged_value = client.gat(full_key, ttl_from_exptime(expire))
             return default if flagged_value is None else self._from_flagged(key, flagged_value)
 

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 from glasscache.compat._flagged import ttl_from_exptime
 from glasscache.compat.pymemcache.client._base_client import ClientBase, Key, checked_integer
-from glasscache.compat.pymemcache.exceptions import MemcacheIllegalInputError, translate_errors
+from glasscache.compat.pymemcache.exceptions import (
+    MemcacheClientError,
+    MemcacheIllegalInputError,
+    translate_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+def _checked_amount(amount: Any) -> int:
+    """Return what is added to a number, or refuse what servers refuse, by their error."""
+    amount = checked_integer(amount, "value")
+    if not 0 <= amount < 1 << 64:
+        raise MemcacheClientError(f"invalid numeric delta argument {amount}: from 0 to 2**64 - 1")
+    return amount
 
 
 class Writes(ClientBase):
@@ -38,8 +50,15 @@ class Writes(ClientBase):
         )
 
     def _concatenate(
-        self, method_name: str, key: Key, value: Any, noreply: bool | None, flags: int | None
+        self,
+        method_name: str,
+        key: Key,
+        value: Any,
+        expire: int,
+        noreply: bool | None,
+        flags: int | None,
     ) -> bool:
+        checked_integer(expire, "expire")
         client, full_key = self._client_and_full_key(key)
         concatenate = getattr(client, method_name)
         _, body = self._to_flagged(key, value, flags)
@@ -86,24 +105,24 @@ class Writes(ClientBase):
         self,
         key: Key,
         value: Any,
-        expire: int = 0,  # noqa: ARG002 - pymemcache's argument
+        expire: int = 0,
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
-        return self._concatenate("append", key, value, noreply, flags)
+        return self._concatenate("append", key, value, expire, noreply, flags)
 
     @translate_errors
     def prepend(
         self,
         key: Key,
         value: Any,
-        expire: int = 0,  # noqa: ARG002 - pymemcache's argument
+        expire: int = 0,
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
-        return self._concatenate("prepend", key, value, noreply, flags)
+        return self._concatenate("prepend", key, value, expire, noreply, flags)
 
     @translate_errors
     def cas(
@@ -116,6 +135,7 @@ class Writes(ClientBase):
         flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
+        expire = checked_integer(expire, "expire")
         client, full_key = self._client_and_full_key(key)
         cas_text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
         if not (cas_text.isascii() and cas_text.isdigit()):
@@ -137,6 +157,7 @@ class Writes(ClientBase):
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
+        expire = checked_integer(expire, "expire")
         failed_keys: list[Key] = []
         for client, keys_by_full_key in self._keys_grouped_by_client(values):
             flagged_values = {
@@ -162,6 +183,7 @@ class Writes(ClientBase):
     @translate_errors
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Give a key another expiry; whether it was there."""
+        expire = checked_integer(expire, "expire")
         client, full_key = self._client_and_full_key(key)
         return bool(
             client.touch(full_key, ttl_from_exptime(expire), noreply=self._uses_noreply(noreply))
@@ -186,10 +208,10 @@ class Writes(ClientBase):
     def incr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Add to a number and return it, or None when there is none."""
         client, full_key = self._client_and_full_key(key)
-        return client.incr(full_key, checked_integer(value, "value"), noreply=bool(noreply))
+        return client.incr(full_key, _checked_amount(value), noreply=bool(noreply))
 
     @translate_errors
     def decr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Subtract from a number, not below 0, and return it, or None when there is none."""
         client, full_key = self._client_and_full_key(key)
-        return client.decr(full_key, checked_integer(value, "value"), noreply=bool(noreply))
+        return client.decr(full_key, _checked_amount(value), noreply=bool(noreply))

@@ -30,6 +30,7 @@ __all__ = [
     "PooledClient",
     "address",
     "check_key_helper",
+    "miss_of",
     "normalize_server_spec",
 ]
 
@@ -39,6 +40,22 @@ CALLS: Final = (
     "delete_multi", "incr", "decr",
 )  # fmt: skip
 """The calls about keys, which a class of the program's own may override."""
+
+
+_READS: Final = frozenset({"get", "gets", "get_many", "get_multi", "gets_many", "gat", "gats"})
+"""The calls that a pool with `ignore_exc` answers by a miss, whatever they raise."""
+
+
+def miss_of(method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a call gives when there is nothing: its default, an empty dict, or False."""
+    if method_name in {"gets", "gats"}:
+        return kwargs.get("default"), kwargs.get("cas_default")
+    if method_name in {"get_many", "get_multi", "gets_many"}:
+        return {}
+    default_index = {"get": 1, "gat": 2}.get(method_name)
+    if default_index is None:
+        return False
+    return args[default_index] if len(args) > default_index else kwargs.get("default")
 
 
 class Client(Reads, Writes, Admin):
@@ -111,7 +128,12 @@ def _dispatching_method(method_name: str, default_method: Callable[..., Any]) ->
     @functools.wraps(default_method)
     def call(self: PooledClient, *args: Any, **kwargs: Any) -> Any:
         if self.client_class is Client:
-            return default_method(self, *args, **kwargs)
+            try:
+                return default_method(self, *args, **kwargs)
+            except Exception:
+                if not self.ignore_exc or method_name not in _READS:
+                    raise
+                return miss_of(method_name, args, kwargs)
         return self._call_custom_class(method_name, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return call

@@ -15,9 +15,10 @@ from glasscache.compat.pymemcache.client.base import (
     Key,
     PooledClient,
     address,
+    miss_of,
     normalize_server_spec,
 )
-from glasscache.compat.pymemcache.exceptions import MemcacheError
+from glasscache.compat.pymemcache.exceptions import MemcacheError, MemcacheIllegalInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -138,9 +139,10 @@ class HashClient(PooledClient):
                 return None
             raise MemcacheError(_ALL_DOWN)
         routing_key, _ = _split_routing_key(key)
-        (server_index,) = _native.server_of(
-            "rendezvous", server_addresses, [self.check_key(routing_key, b"")]
-        )
+        routing_bytes = self.check_key(routing_key, b"")
+        if isinstance(routing_key, bytes):
+            routing_bytes = repr(routing_key).encode()
+        (server_index,) = _native.server_of("rendezvous", server_addresses, [routing_bytes])
         return self.clients[server_addresses[server_index]]
 
     # Failures.
@@ -170,9 +172,9 @@ class HashClient(PooledClient):
     def _client_and_full_key(self, key: Any) -> tuple[glasscache.Client, bytes]:
         if not self._live_clients():
             raise MemcacheError(_ALL_DOWN)
-        if not isinstance(key, tuple) and not self.key_prefix:
+        if isinstance(key, str) and not self.key_prefix:
             return super()._client_and_full_key(key)
-        # pymemcache places a key without its prefix.
+        # pymemcache places a key without its prefix, and bytes by their repr.
         routed_client = self._get_client(key)
         _, key = _split_routing_key(cast("Any", key))
         return (
@@ -230,12 +232,14 @@ class HashClient(PooledClient):
         """Make a call; with `ignore_exc` one that fails is a miss."""
         if not args and "key" in kwargs:
             args = (kwargs.pop("key"),)  # the key chooses the server, however it was passed
+        if args:
+            self.check_key(_split_routing_key(args[0])[1])  # as there, raised in any case
         try:
             result = method(self, *args, **kwargs)
         except Exception:
             if not self.ignore_exc:
                 raise
-            return _miss_of(method_name, args, kwargs)
+            return miss_of(method_name, args, kwargs)
         if not self._failover.has_no_failures:
             client = self._get_client(args[0])
             if client is not None:
@@ -252,7 +256,12 @@ class HashClient(PooledClient):
         """Store many values, all servers at once; the keys that were not stored."""
         if self.ignore_exc and not self._live_clients():
             return list(values)
-        return super().set_many(values, expire, noreply, flags)
+        try:
+            return super().set_many(values, expire, noreply, flags)
+        except MemcacheIllegalInputError:
+            if not self.ignore_exc:
+                raise
+            return list(values)
 
     set_multi = set_many
 
@@ -281,16 +290,6 @@ class HashClient(PooledClient):
     def quit(self) -> None:
         """Close the connections."""
         self.close()
-
-
-def _miss_of(method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what a call gives when there is nothing: its default, or False."""
-    if method_name in {"gets", "gats"}:
-        return kwargs.get("default"), kwargs.get("cas_default")
-    default_index = {"get": 1, "gat": 2}.get(method_name)
-    if default_index is None:
-        return False
-    return args[default_index] if len(args) > default_index else kwargs.get("default")
 
 
 def _error_ignoring_method(method_name: str, method: Callable[..., Any]) -> Callable[..., Any]:
