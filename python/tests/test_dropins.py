@@ -23,7 +23,7 @@ from glasscache.compat.pymemcache import serde as our_serde
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CALLS = int(os.environ.get("DROPIN_CALLS", "600"))
+CALLS = int(os.environ.get("DROPIN_CALLS", "180"))
 SEED = int(os.environ.get("DROPIN_SEED", "1"))
 CALLS_OF_PROGRAM = 60
 
