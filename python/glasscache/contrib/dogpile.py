@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncGlassCacheBackend", "AsyncRegion", "GlassCacheBackend"]
 
-_BACKEND_ARGUMENTS: Final = ("client", "ttl", "distributed_lock", "lock_timeout")
+_BACKEND_ARGUMENTS: Final[tuple[str, ...]] = ("client", "ttl", "distributed_lock", "lock_timeout")
 _OWN_NAMES: Final = {"url": "servers", "memcached_expire_time": "ttl"}
 """Arguments of dogpile's own memcached backends, and what they are here."""
 _KEY_CHARS_MAX: Final = 200
