@@ -174,3 +174,34 @@ fn find_subcommand_path(arguments: &[OsString]) -> String {
     }
     command_path.join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arguments with a variable that exclude another one, or that another one excludes: clap refuses the other one
+    /// wherever the variable is set, but a variable is a default.
+    fn find_conflicting_variables(command: &clap::Command, found: &mut Vec<String>) {
+        let arguments: Vec<&clap::Arg> = command.get_arguments().collect();
+        for argument in &arguments {
+            for excluded in command.get_arg_conflicts_with(argument) {
+                if argument.get_env().is_some() || excluded.get_env().is_some() {
+                    let ids = [argument, excluded].map(|one| one.get_id().as_str());
+                    found.push(format!("{}: {} excludes {}", command.get_name(), ids[0], ids[1]));
+                }
+            }
+        }
+        for subcommand in command.get_subcommands() {
+            find_conflicting_variables(subcommand, found);
+        }
+    }
+
+    #[test]
+    fn no_argument_that_a_variable_sets_excludes_another() {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = Vec::new();
+        find_conflicting_variables(&command, &mut found);
+        assert_eq!(found, Vec::<String>::new());
+    }
+}

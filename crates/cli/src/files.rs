@@ -1,4 +1,4 @@
-//! Files that a command writes: whole or not at all.
+//! Files that a command writes, whole or not at all, and texts that it reads.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -6,6 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::output::{Exit, Failure};
+
+/// Reads a text, without the byte order mark that some programs write before it.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
 
 /// A file that is being written beside its final name, which it gets by [`AtomicFile::finish`].
 ///

@@ -199,7 +199,7 @@ fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failur
 
 /// Notes on stderr about what a stream left out.
 pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
-    let StreamFacts { key_collisions, skipped_lines, .. } = stream.facts();
+    let StreamFacts { key_collisions, skipped_lines, oversized_rows, .. } = stream.facts();
     if stream.is_truncated() {
         let row_count_text = format_count(rows);
         eprintln!("note: {name} ends within a row; its {row_count_text} complete rows are used");
@@ -207,6 +207,16 @@ pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
     if skipped_lines > 0 {
         let skipped_text = format_count(skipped_lines);
         eprintln!("note: {skipped_text} lines of {name} hold no request and are left out");
+    }
+    if oversized_rows > 0 {
+        let oversized_text = match oversized_rows {
+            1 => "1 row is".to_owned(),
+            rows => format!("{} rows are", format_count(rows)),
+        };
+        let max_text = format_count(u32::MAX.into());
+        eprintln!(
+            "note: {oversized_text} left out of {name}: a size or a TTL is greater than {max_text}"
+        );
     }
     if key_collisions > 0 {
         let collisions_text = format_count(key_collisions);

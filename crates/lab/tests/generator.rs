@@ -96,6 +96,53 @@ fn parses_meta_replies_split_anywhere() {
     }
 }
 
+/// What a run finds of a value of which one bit has changed on the way: wrong values, bytes compared, bytes received.
+fn find_changed_bit(
+    check: ValueCheck,
+    (value_bytes, changed_byte): (usize, usize),
+    piece_bytes: usize,
+) -> (u64, u64, u64) {
+    let values = Values::new(Size::Fixed(value_bytes as u32), 1);
+    let mut reply = format!("VA {value_bytes}\r\n").into_bytes();
+    let value_start = reply.len();
+    reply.extend_from_slice(values.of(0));
+    reply[value_start + changed_byte] ^= 4;
+    reply.extend_from_slice(b"\r\n");
+    let address = start_scripted_peer(reply, piece_bytes);
+    let access = Access { protocol: Protocol::Meta, ..Access::from(address) };
+    let plan = LoadPlan { check, ..LoadPlan::new(access) };
+    let workloads = ReadBack::over(&(0..1), &values, 1, 1);
+    let (report, _) = load::run(&plan, workloads, &Meter::None).unwrap();
+    (report.tally.wrong, report.tally.compared_bytes, report.tally.value_bytes)
+}
+
+#[test]
+fn a_changed_bit_is_found_wherever_it_is() {
+    for (value_bytes, piece_bytes) in [(1, 1), (65, 7), (100, 33), (5000, 4096), (65_536, 9999)] {
+        let middle = value_bytes / 2;
+        for changed_byte in [0, 15.min(value_bytes - 1), middle, value_bytes - 1] {
+            for check in [ValueCheck::UpTo64KiB, ValueCheck::Full] {
+                let (wrong, compared_bytes, received_bytes) =
+                    find_changed_bit(check, (value_bytes, changed_byte), piece_bytes);
+                assert_eq!(wrong, 1, "byte {changed_byte} of {value_bytes}");
+                let expected_bytes = (value_bytes as u64, value_bytes as u64);
+                assert_eq!((compared_bytes, received_bytes), expected_bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_the_ends_alone_the_bytes_compared_are_reported() {
+    let ends = ValueCheck::Ends;
+    assert_eq!(find_changed_bit(ends, (100, 50), 33), (0, 32, 100));
+    assert_eq!(find_changed_bit(ends, (100, 15), 33), (1, 32, 100));
+    assert_eq!(find_changed_bit(ends, (100, 84), 33), (1, 32, 100));
+    let long = 65_537;
+    assert_eq!(find_changed_bit(ValueCheck::UpTo64KiB, (long, 50), 4096), (0, 32, long as u64));
+    assert_eq!(find_changed_bit(ValueCheck::Full, (long, 50), 4096), (1, long as u64, long as u64));
+}
+
 /// A response in binary to the request with this opaque: a value, or a success without one.
 fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
     let (mut reply, request_id) = (Vec::new(), OpcodeAndOpaque { opcode, opaque });

@@ -78,7 +78,6 @@ impl ItemAccounting {
     ) {
         let new_item = self.store.locate(new_addr);
         self.count_new(&new_item);
-        self.count(CounterId::ItemsTotal, 1);
         match old {
             None => {
                 let mean_scaled = self.new_item_bytes_mean_scaled.get();

@@ -67,6 +67,7 @@ fn change_number(
         last_access: write.now(),
         parts: &[ValuePart::Bytes(&digits)],
         is_growing: false,
+        is_same_item: !is_longer,
     })?;
     Ok(ArithOutcome::Number {
         value: new_number,
@@ -94,6 +95,7 @@ fn create_number(
         last_access: write.now(),
         parts: &[ValuePart::Bytes(&decimal_digits(initial_number))],
         is_growing: false,
+        is_same_item: false,
     })?;
     Ok(ArithOutcome::Number {
         value: initial_number,

@@ -99,5 +99,6 @@ fn clear_value(
         last_access: write.now(),
         parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
+        is_same_item: false,
     })
 }

@@ -123,6 +123,7 @@ fn create_if_requested(
         last_access: write.now(),
         parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
+        is_same_item: false,
     })?;
     Ok(Some(ReturnedItem {
         item: write.store().locate(stored.addr),

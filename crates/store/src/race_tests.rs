@@ -70,6 +70,7 @@ fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, Retr
         last_access: NOW,
         parts: &[ValuePart::Bytes(b"6")],
         is_growing: false,
+        is_same_item: false,
     };
     write.publish(&new_copy)
 }

@@ -113,6 +113,7 @@ impl SetOperation<'_> {
             last_access: write.now(),
             parts: self.value_parts,
             is_growing: false,
+            is_same_item: false,
         })
     }
 
@@ -175,6 +176,7 @@ impl SetOperation<'_> {
             last_access: write.now(),
             parts: &new_parts,
             is_growing: true,
+            is_same_item: false,
         };
         write.publish(&new_copy).map(stored_outcome)
     }

@@ -48,6 +48,8 @@ pub(crate) struct NewCopy<'a> {
     pub(crate) parts: &'a [ValuePart<'a>],
     /// Prefer pieces to one record, because the value will grow.
     pub(crate) is_growing: bool,
+    /// The copy only changes the found item (its expiry, its marks, its number): it is not another stored item.
+    pub(crate) is_same_item: bool,
 }
 
 /// How a rewritten copy differs from the old one.
@@ -231,6 +233,7 @@ impl<'w> WriteOperation<'w> {
         chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context.accounting.count_publication(old, was_alive, appended.addr, chain.pieces());
+        context.accounting.count(CounterId::ItemsTotal, i64::from(!new_copy.is_same_item));
         self.allocator.sweep_proportionally(appended.bytes + chain.new_piece_bytes());
         Ok(PublishedCopy { unique: CasUnique(appended.unique), addr: appended.addr })
     }
@@ -258,6 +261,7 @@ impl<'w> WriteOperation<'w> {
             last_access: access,
             parts: &value_parts,
             is_growing: false,
+            is_same_item: true,
         })
     }
 

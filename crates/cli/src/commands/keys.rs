@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 
 use glasscache_client::Address;
 use glasscache_client::address::Endpoint;
-use glasscache_lab::why::unescape_key;
+use glasscache_lab::why::{to_printable, unescape_key};
 use serde_json::{Map, Value, json};
 
 use super::target::{Target, failure, start_server_hint};
@@ -18,7 +18,9 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache keys
   glasscache keys --long                 with expiry, size and last access
-  glasscache keys --limit 10 --json";
+  glasscache keys --limit 10 --json
+
+Bytes of a key that are blanks, control characters or not UTF-8 are percent and two hex digits: a%20b.";
 
 /// List the keys of a server.
 #[derive(clap::Args)]
@@ -35,7 +37,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints one key a line.
+    /// Prints one key a line, so that a terminal shows it and no two are alike.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         out.begin_list();
         let mut keys_left = self.limit.unwrap_or(u64::MAX);
@@ -53,7 +55,7 @@ impl Args {
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut remaining_fields = fields.split(' ');
-        let key = parse_key(remaining_fields.next().unwrap_or_default());
+        let key = to_printable(&parse_key(remaining_fields.next().unwrap_or_default()));
         if !out.is_json() {
             let other_fields: Vec<&str> = remaining_fields.collect();
             return out.print_line(if self.long {
@@ -72,10 +74,9 @@ impl Args {
 }
 
 /// The key at the beginning of a line of a dump.
-pub(super) fn parse_key(fields: &str) -> String {
+pub(super) fn parse_key(fields: &str) -> Vec<u8> {
     let escaped_key = fields.split(' ').next().unwrap_or_default();
-    let key = unescape_key(escaped_key.as_bytes());
-    String::from_utf8_lossy(&key).into_owned()
+    unescape_key(escaped_key.as_bytes())
 }
 
 /// Why a server sent `line` in place of its keys.

@@ -71,7 +71,7 @@ impl Args {
         let from = self.access_to(&self.from, Side::From)?;
         let to = self.access_to(&self.to, Side::To)?;
         if from.endpoint == to.endpoint {
-            return Err(Failure::usage("--from and --to name the same server"));
+            return Err(Failure::usage("--from and --to name the same server; name two servers"));
         }
         let options = Options {
             from,
@@ -99,6 +99,7 @@ impl Args {
             )),
             End::TargetRefuses => Ok(Exit::Finding),
             _ if report.refused > 0 => Ok(Exit::Finding),
+            _ if report.changed > 0 && report.copied_items == 0 => Ok(Exit::Finding),
             End::Complete | End::TargetFull | End::Failed => Ok(Exit::Success),
         }
     }
@@ -128,9 +129,13 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
         (report.already_present, "were there already and kept"),
         (report.gone, "had expired or were removed before they were read"),
         (report.stale, "are stale, or a client is about to refresh them"),
-        (report.changed, "changed while they were copied, and were removed again"),
+        (report.changed, "changed while they were copied; the copies were removed"),
         (report.refused, "were refused by the new server"),
         (report.unnameable_keys, "have keys that are too long in base64"),
+        (
+            report.possibly_missing,
+            "more are counted by the old server but not in its list: expired, or moved meanwhile (another run finds those)",
+        ),
     ] {
         if item_count > 0 {
             out.print_line(format!("{:>12} {reason}", format_count(item_count)))?;
@@ -168,6 +173,7 @@ fn format_sentence(report: &Report) -> String {
 fn failure(error: &WarmError) -> Failure {
     let message = error.to_string();
     match error {
+        WarmError::SameServer { .. } => Failure::usage(message),
         WarmError::Connection { .. } => Failure::new(Exit::Unreachable, message)
             .with_hint("another run goes on: what was copied is kept"),
         WarmError::Refused { .. } => Failure::new(Exit::BadData, message).with_hint(

@@ -48,7 +48,7 @@ static NO_MODERN: Setting = Setting {
         if parse_switch(raw)? {
             settings.lru_crawler = false;
             settings.lru_maintainer = false;
-            settings.slab_chunk_bytes_max = Some(settings.item_bytes_max.min(1 << 20));
+            settings.slab_chunk_bytes_max = Some(settings.item_bytes_max().min(1 << 20));
         }
         Ok(())
     },

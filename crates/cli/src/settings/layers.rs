@@ -4,6 +4,7 @@
 //! a file does not matter if a flag overrides it. Every refusal names the setting, its origin, the
 //! value and the bound.
 
+use crate::files::read_text;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -209,8 +210,8 @@ impl Layers {
 
     fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let path_text = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("config: cannot read {path_text}: {error}"))?;
+        let text =
+            read_text(path).map_err(|error| format!("config: cannot read {path_text}: {error}"))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             format!("config: {path_text} is not TOML: {}", error.to_string().trim_end())
         })?;

@@ -42,8 +42,8 @@ pub(crate) struct Settings {
     pub memory_bytes: u64,
     /// False: a full store refuses instead of evicting.
     pub evict: bool,
-    /// Largest item.
-    pub item_bytes_max: u64,
+    /// Largest item; `None` for the default, which depends on the memory.
+    pub item_bytes_max: Option<u64>,
     /// Simultaneous connections.
     pub connections_max: u32,
     /// Worker threads.
@@ -148,7 +148,7 @@ impl Default for Settings {
             public: false,
             memory_bytes: 64 << 20,
             evict: true,
-            item_bytes_max: 1 << 20,
+            item_bytes_max: None,
             connections_max: 1024,
             threads: 4,
             backlog: 1024,
@@ -207,21 +207,21 @@ impl Settings {
     /// Checks the relations between settings.
     pub(crate) fn check(&self) -> Result<(), String> {
         let half_memory = self.memory_bytes / 2;
-        if self.item_bytes_max > half_memory {
+        let item_bytes_max = self.item_bytes_max();
+        if item_bytes_max > half_memory {
             return Err(format!(
                 "max-item-size (-I): {} is too large, it must be at most half of memory-limit (-m), here {}",
-                value::format_size(self.item_bytes_max),
+                value::format_size(item_bytes_max),
                 value::format_size(half_memory)
             ));
         }
         if let Some(chunk_bytes) = self.slab_chunk_bytes_max
-            && (chunk_bytes > self.item_bytes_max
-                || !self.item_bytes_max.is_multiple_of(chunk_bytes))
+            && (chunk_bytes > item_bytes_max || !item_bytes_max.is_multiple_of(chunk_bytes))
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
                 value::format_size(chunk_bytes),
-                value::format_size(self.item_bytes_max)
+                value::format_size(item_bytes_max)
             ));
         }
         self.check_login()?;
@@ -316,9 +316,14 @@ impl Settings {
         self.watchdog_s.unwrap_or(default_s)
     }
 
+    /// The largest item with its key: given, or one mebibyte and with little memory half of it.
+    pub(crate) fn item_bytes_max(&self) -> u64 {
+        self.item_bytes_max.unwrap_or((1 << 20).min(self.memory_bytes / 2))
+    }
+
     /// The largest chunk of the slab classes, given or memcached's default for this item size.
     pub(crate) fn slab_chunk_bytes(&self) -> u64 {
-        self.slab_chunk_bytes_max.unwrap_or((1 << 19).min(self.item_bytes_max))
+        self.slab_chunk_bytes_max.unwrap_or((1 << 19).min(self.item_bytes_max()))
     }
 }
 

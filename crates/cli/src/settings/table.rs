@@ -106,9 +106,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "largest item, with suffix k or m; at most half of -m",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|bytes| settings.item_bytes_max = bytes)
+            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT)
+                .map(|bytes| settings.item_bytes_max = Some(bytes))
         },
-        show: |settings| format_size(settings.item_bytes_max),
+        show: |settings| format_size(settings.item_bytes_max()),
     },
     Setting {
         name: "conn-limit",

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use glasscache_sim::TraceError;
 
+use crate::files::read_text;
 use crate::output::{Exit, Failure};
 
 /// Column of the mean bytes of a value.
@@ -19,7 +20,7 @@ const COUNTS_PER_KQPS: f64 = 1000.0;
 /// out, and without the column of rates all rows count the same.
 pub(super) fn read(path: &Path) -> Result<Vec<(u32, u64)>, Failure> {
     let name = path.to_string_lossy();
-    let text = std::fs::read_to_string(path)
+    let text = read_text(path)
         .map_err(|error| Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")))?;
     Ok(parse(&name, &text)?)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use glasscache_sim::TraceError;
 
+use crate::files::read_text;
 use crate::output::{Exit, Failure};
 use crate::traces::open_file;
 
@@ -26,7 +27,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Histogram>, Failure> {
     if !is_histogram(&file).map_err(read_failure)? {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(path).map_err(read_failure)?;
+    let text = read_text(path).map_err(read_failure)?;
     Ok(Some(parse(&name, &text)?))
 }
 
@@ -43,6 +44,7 @@ fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     }
     file.rewind()?;
     let start_text = String::from_utf8_lossy(&start[..filled_bytes]);
+    let start_text = start_text.trim_start_matches('\u{feff}');
     let header = start_text.lines().next().unwrap_or_default().replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")
 }

@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::Duration;
 
-use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig};
+use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabClasses, SlabConfig};
 
 use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure};
@@ -67,7 +67,7 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         read_section("glasscache")?,
     );
     let is_glasscache = !glasscache_stats.is_empty();
-    let config = parse_slab_config(&settings);
+    let config = parse_slab_config(&settings, &slabs);
     let mut notes = Vec::new();
     let parsed_sizes =
         sizes.iter().filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
@@ -131,12 +131,12 @@ fn request_stats(
     )))
 }
 
-fn parse_slab_config(settings: &Stats) -> SlabConfig {
+fn parse_slab_config(settings: &Stats, slabs: &Stats) -> SlabConfig {
     fn parse_setting<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
         settings.get(name).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
     let default = SlabConfig::default();
-    SlabConfig {
+    let config = SlabConfig {
         factor: parse_setting(settings, "growth_factor", default.factor),
         chunk_bytes_min: parse_setting(settings, "chunk_size", default.chunk_bytes_min),
         item_bytes_max: parse_setting(settings, "item_size_max", default.item_bytes_max),
@@ -144,9 +144,32 @@ fn parse_slab_config(settings: &Stats) -> SlabConfig {
             settings,
             "slab_chunk_max",
             default.slab_chunk_bytes_max,
-        ),
+        )
+        .max(CHUNK_ALIGN_BYTES),
         slab_sizes: None,
+    };
+    SlabConfig { slab_sizes: find_explicit_sizes(&config, slabs), ..config }
+}
+
+/// The chunk sizes that the server reports, where they are not those of its other settings: it was started with
+/// `-o slab_sizes`, which no settings of memcached report. Classes that were never used are not reported; they hold no item.
+fn find_explicit_sizes(config: &SlabConfig, slabs: &Stats) -> Option<Vec<u32>> {
+    let reported = slabs.iter().filter_map(|(name, value)| {
+        let class = name.strip_suffix(":chunk_size")?.parse::<usize>().ok()?;
+        Some((class, value.parse::<u32>().ok()?))
+    });
+    let mut reported: Vec<(usize, u32)> = reported.collect();
+    reported.sort_unstable();
+    let classes = SlabClasses::new(config);
+    if reported.iter().all(|&(class, size)| classes.chunk_bytes(class) == Some(size)) {
+        return None;
     }
+    let mut sizes: Vec<u32> = reported.into_iter().map(|(_, size)| size).collect();
+    // The class of the largest chunk follows the explicit ones.
+    sizes.retain(|&size| size > 0 && size < config.slab_chunk_bytes_max);
+    sizes.sort_unstable();
+    sizes.dedup();
+    Some(sizes)
 }
 
 /// Sizes from used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
@@ -163,7 +186,10 @@ fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Ve
         let requested_bytes = find_number(slabs, format!("{class}:mem_requested"))
             .or_else(|| find_number(items, format!("items:{class}:mem_requested")));
         let chunk_bytes = find_number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
-        let low_bytes = previous_chunk_bytes.max((f64::from(chunk_bytes) / config.factor) as u32);
+        let low_bytes = match &config.slab_sizes {
+            Some(_) => previous_chunk_bytes,
+            None => previous_chunk_bytes.max((f64::from(chunk_bytes) / config.factor) as u32),
+        };
         if let Some(requested_bytes) = requested_bytes {
             add_spread_items(
                 &mut counts,
@@ -200,6 +226,25 @@ fn add_spread_items(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stats(rows: &[(&str, &str)]) -> Stats {
+        rows.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn chunk_sizes_that_do_not_follow_from_the_settings_are_explicit_ones() {
+        let default_rows = [("1:chunk_size", "96"), ("3:chunk_size", "152"), ("active_slabs", "2")];
+        assert_eq!(parse_slab_config(&Stats::new(), &stats(&default_rows)), SlabConfig::default());
+        let explicit_rows = [
+            ("2:chunk_size", "200"),
+            ("4:chunk_size", "1000"),
+            ("10:chunk_size", "524288"),
+            ("3:chunk_size", "0"),
+        ];
+        let config = parse_slab_config(&Stats::new(), &stats(&explicit_rows));
+        assert_eq!(config.slab_sizes, Some(vec![200, 1000]));
+        assert_eq!(SlabClasses::new(&config).chunk_sizes(), [200, 1000, 524_288]);
+    }
 
     #[test]
     fn sizes_are_spread_evenly_around_the_mean_within_their_class() {

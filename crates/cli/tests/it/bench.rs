@@ -195,6 +195,72 @@ fn wrong_values_are_a_finding() {
     assert!(result["server_cpu_us"].is_null());
 }
 
+/// Passes connections on to a server, and flips a bit of byte 50 of each value that a chunk begins with.
+fn start_bit_flipping_relay(server: &Server) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let port = server.port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server_stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut requests, mut to_server) =
+                (client.try_clone().unwrap(), server_stream.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut requests, &mut to_server);
+                let _ = to_server.shutdown(std::net::Shutdown::Both);
+            });
+            std::thread::spawn(move || pass_with_flipped_bits(server_stream, client));
+        }
+    });
+    address
+}
+
+fn pass_with_flipped_bits(mut server: std::net::TcpStream, mut client: std::net::TcpStream) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = std::io::Read::read(&mut server, &mut buffer) {
+        if buffer.starts_with(b"VALUE ")
+            && let Some(line_end) = buffer[..length].iter().position(|&byte| byte == b'\n')
+            && line_end + 50 < length
+        {
+            buffer[line_end + 50] ^= 1;
+        }
+        if client.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn a_flipped_bit_in_the_middle_of_a_value_is_found_by_default() {
+    let server = Server::start(&[]);
+    let address = start_bit_flipping_relay(&server);
+    let output = run_bench(&[&address, "--json"]);
+    let result = parse_result(&output);
+    assert_eq!(output.status.code(), Some(1), "{result}");
+    assert!(result["wrong_values"].as_u64() > Some(0));
+    assert!(result["compared_bytes"].as_u64() > Some(0));
+    assert_eq!(result["compared_bytes"], result["value_bytes"]);
+    let output = run_bench(&[&address, "--check", "ends", "--json"]);
+    let result = parse_result(&output);
+    assert_eq!((output.status.code(), &result["wrong_values"]), (Some(0), &0.into()));
+    assert!(result["compared_bytes"].as_u64() < result["value_bytes"].as_u64());
+}
+
+#[test]
+fn a_variable_that_names_a_memcached_excludes_no_option() {
+    for arguments in [&["127.0.0.1:1"][..], &["127.0.0.1:1", "--rate", "5"], &["--list"]] {
+        let run = |variables: &[(&str, &str)]| {
+            let mut command = glasscache();
+            command.arg("bench").args(arguments).env_remove("MEMCACHED");
+            command.envs(variables.iter().copied()).output().unwrap().status.code()
+        };
+        let variables = [("MEMCACHED", "/usr/bin/memcached"), ("GLASSCACHE_PASSWORD", "secret")];
+        assert_eq!(run(&variables), run(&[]), "{arguments:?}");
+        assert_ne!(run(&variables), Some(2), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_read_test_whose_gets_mostly_miss_warns() {
     let server = Server::start(&["-m", "4"]);

@@ -57,6 +57,26 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
 }
 
 #[test]
+fn a_file_that_is_too_long_says_what_to_do_and_is_measured_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("big.xml");
+    std::fs::write(&path, "<row>alpha beta gamma</row>\n".repeat(50_000)).unwrap();
+    let path = path.to_str().unwrap();
+    let output = run_codec(&[path, "--json"]);
+    assert_eq!(output.status.code(), Some(4));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(message.contains("big.xml has 1,400,000 bytes"), "{message}");
+    assert!(message.contains("--pieces 512k"), "{message}");
+    let result = parse_result(&run_codec(&[path, "--pieces", "512k", "--json"]));
+    assert_eq!((&result["values"], &result["bytes"]), (&3.into(), &1_400_000.into()));
+    assert_eq!((&result["skipped"], &result["wrong_values"]), (&0.into(), &0.into()));
+    let values = write_values(folder.path());
+    let output = run_codec(&[values.to_str().unwrap(), "--pieces", "512k"]);
+    assert_eq!(output.status.code(), Some(2), "its lines are values");
+}
+
+#[test]
 fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());

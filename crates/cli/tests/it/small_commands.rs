@@ -259,6 +259,28 @@ fn completions_and_manual_pages_name_every_command() {
 }
 
 #[test]
+fn keys_are_printed_in_one_line_each_and_apart() {
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let mut connection = server.connect();
+    // "a\r\nuser:17", an escape sequence, two bytes that are not UTF-8, "a b", "a%20b", "caf\u{e9}".
+    for key in ["YQ0KdXNlcjoxNw==", "G1syShg=", "/w==", "/g==", "YSBi", "YSUyMGI=", "Y2Fmw6k="] {
+        assert_eq!(connection.request(&format!("ms {key} 1 b\r\nx\r\n")), "HD");
+    }
+    let expected = ["%1B[2J%18", "%FE", "%FF", "a%0D%0Auser:17", "a%20b", "a%2520b", "caf\u{e9}"];
+    let listed = run_at(&address, &["keys"], "").stdout;
+    let mut keys: Vec<&str> = listed.lines().collect();
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+    let document: serde_json::Value =
+        serde_json::from_str(&run_at(&address, &["keys", "--json"], "").stdout).unwrap();
+    let rows = document["result"].as_array().unwrap();
+    let mut keys: Vec<&str> = rows.iter().map(|row| row["key"].as_str().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+}
+
+#[test]
 fn exit_codes_distinguish_usage_errors_from_missing_keys() {
     let unreachable_address = "127.0.0.1:1";
     let unreachable = run_at(unreachable_address, &["ping"], "");

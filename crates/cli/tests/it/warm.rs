@@ -78,6 +78,63 @@ fn start_relay(
     listen_address
 }
 
+/// Passes each connection on to a server, with what it sends and receives changed on the way.
+fn start_editing_relay(
+    server: &Server,
+    edit_request: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
+    edit_reply: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen_address = listener.local_addr().unwrap().to_string();
+    let upstream = format_address(server);
+    let edits = std::sync::Arc::new((edit_request, edit_reply));
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let server_stream = TcpStream::connect(&upstream).unwrap();
+            for is_request in [true, false] {
+                let (client, server_stream) =
+                    (client.try_clone().unwrap(), server_stream.try_clone().unwrap());
+                let edits = edits.clone();
+                std::thread::spawn(move || match is_request {
+                    true => pass_edited(client, server_stream, &edits.0),
+                    false => pass_edited(server_stream, client, &edits.1),
+                });
+            }
+        }
+    });
+    listen_address
+}
+
+fn pass_edited(mut from: TcpStream, mut to: TcpStream, edit: &dyn Fn(Vec<u8>) -> Vec<u8>) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&edit(buffer[..length].to_vec())).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// A relay to a server that seems not to know `metadump hash`, and whose first `hiding_lists` lists lack the key `hidden`.
+fn start_old_server_relay(server: &Server, hiding_lists: u32) -> String {
+    let lists_left = std::sync::atomic::AtomicU32::new(hiding_lists);
+    let edit_request = |chunk: Vec<u8>| {
+        let text = String::from_utf8_lossy(&chunk).into_owned();
+        text.replace("metadump hash", "metadump none").into_bytes()
+    };
+    let edit_reply = move |chunk: Vec<u8>| {
+        let text = String::from_utf8_lossy(&chunk).into_owned();
+        let is_in_list = text.contains("key=hidden ");
+        if !is_in_list || lists_left.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            return chunk;
+        }
+        lists_left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let lines = text.split_inclusive('\n').filter(|line| !line.starts_with("key=hidden "));
+        lines.collect::<String>().into_bytes()
+    };
+    start_editing_relay(server, edit_request, edit_reply)
+}
+
 fn forward_requests(
     mut client: TcpStream,
     mut server: TcpStream,
@@ -134,6 +191,13 @@ fn assert_items_arrive(from: &Server, to: &Server) {
 fn read_clock_s() -> i64 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since_1970.unwrap().as_secs() as i64
+}
+
+/// Whether a client sends this command for an item, and not for the key by which it tells the servers apart.
+fn is_command_for_item(chunk: &[u8], command: &str) -> bool {
+    let text = String::from_utf8_lossy(chunk);
+    let key = text.strip_prefix(command).and_then(|rest| rest.strip_prefix(' '));
+    key.is_some_and(|key| !key.starts_with("glasscache-warm:"))
 }
 
 #[test]
@@ -196,7 +260,7 @@ fn an_item_that_expires_before_it_is_read_is_not_copied() {
     send_set(&mut connection, "long", 0, 0, "b");
     let source_address = format_address(&from);
     let relay_address = start_relay(&from, move |chunk| {
-        if chunk.starts_with(b"mg ") {
+        if is_command_for_item(chunk, "mg") {
             wait_until(|| request_value_at(&source_address, "short").is_none());
         }
         true
@@ -218,7 +282,7 @@ fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     send_set(&mut connection, "b", 0, 0, "2");
     let source_address = format_address(&from);
     let relay_address = start_relay(&from, move |chunk| {
-        if chunk.starts_with(b"mg ") {
+        if is_command_for_item(chunk, "mg") {
             request_at(&source_address, "delete a\r\n");
         }
         true
@@ -238,7 +302,7 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     }
     let source_address = format_address(&from);
     let relay_address = start_relay(&to, move |chunk| {
-        if chunk.starts_with(b"ms ") {
+        if is_command_for_item(chunk, "ms") {
             request_at(&source_address, "delete deleted\r\n");
             request_at(&source_address, "set replaced 0 0 1\r\n4\r\n");
         }
@@ -249,6 +313,76 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     assert_eq!((&result["copied_items"], &result["changed"]), (&1.into(), &2.into()));
     assert_eq!((request_value(&to, "deleted"), request_value(&to, "replaced")), (None, None));
     assert_eq!(request_value(&to, "same").as_deref(), Some("3"));
+}
+
+#[test]
+fn a_copy_that_a_client_has_replaced_at_the_new_server_stays() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    send_set(&mut from.connect(), "a", 0, 0, "1");
+    let (source_address, target_address) = (format_address(&from), format_address(&to));
+    let checks = std::sync::atomic::AtomicU32::new(0);
+    let relay_address = start_relay(&from, move |chunk| {
+        // The second read of the item verifies that it has not changed.
+        let is_get = chunk.starts_with(b"mg a ");
+        if is_get && checks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            request_at(&source_address, "set a 0 0 1\r\n2\r\n");
+            request_at(&target_address, "set a 0 0 5\r\nnewer\r\n");
+        }
+        true
+    });
+    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let result = parse_document(&output)["result"].clone();
+    assert_eq!(output.status.code(), Some(1), "nothing was copied: {result}");
+    assert_eq!((&result["copied_items"], &result["changed"]), (&0.into(), &1.into()));
+    assert_eq!(request_value(&to, "a").as_deref(), Some("newer"));
+}
+
+#[test]
+fn two_addresses_of_one_server_are_refused_and_it_keeps_its_items() {
+    let server = Server::start(&[]);
+    let mut connection = server.connect();
+    for number in 0..500 {
+        send_set(&mut connection, &format!("k{number}"), 0, 0, "hello");
+    }
+    let other_address = start_relay(&server, |_| true);
+    for arguments in [&[][..], &["--overwrite"]] {
+        let output = run_warm(&other_address, &format_address(&server), arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = parse_document(&output)["error"]["message"].to_string();
+        assert!(message.contains("are the same server"), "{message}");
+    }
+    connection.send(b"stats\r\n");
+    let stats = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
+    assert!(stats.contains("STAT curr_items 500\r\n"), "{stats}");
+}
+
+#[test]
+fn an_item_that_the_first_list_lacks_is_found_by_the_next() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut connection = from.connect();
+    for key in ["a", "hidden", "b"] {
+        send_set(&mut connection, key, 0, 0, "1");
+    }
+    let relay_address = start_old_server_relay(&from, 1);
+    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let result = parse_document(&output)["result"].clone();
+    assert_eq!(output.status.code(), Some(0), "{result}");
+    let counts = (&result["listed_items"], &result["copied_items"], &result["possibly_missing"]);
+    assert_eq!(counts, (&3.into(), &3.into(), &0.into()));
+}
+
+#[test]
+fn items_that_no_list_has_are_counted_as_possibly_missing() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut connection = from.connect();
+    for key in ["a", "hidden", "b"] {
+        send_set(&mut connection, key, 0, 0, "1");
+    }
+    let relay_address = start_old_server_relay(&from, u32::MAX);
+    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let result = parse_document(&output)["result"].clone();
+    let counts = (&result["listed_items"], &result["copied_items"], &result["possibly_missing"]);
+    assert_eq!(counts, (&2.into(), &2.into(), &1.into()));
 }
 
 #[test]
@@ -341,7 +475,7 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     let piece_count = std::sync::atomic::AtomicU32::new(0);
     // Each batch sends two pieces of gets; the third batch is cut off.
     let relay_address = start_relay(&from, move |chunk| {
-        let is_piece_of_gets = chunk.starts_with(b"mg ");
+        let is_piece_of_gets = is_command_for_item(chunk, "mg");
         !is_piece_of_gets || piece_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
     });
     let output = run_warm(&relay_address, &format_address(&to), &["--rate", "500"]);

@@ -15,7 +15,7 @@ pub use call::{CallParts, CallTime, CallTimes, CodecObjective};
 pub use choice::{Candidate, Choice, choose, evaluate_candidate};
 pub use dictionary::DictionaryCompressor;
 pub use measure::{Compressed, Compressor, CompressorCosts, SerialiserCosts, measure};
-pub use sample::{Sample, SampleError, Samples, ValueKind};
+pub use sample::{Sample, SampleError, Samples, VALUE_BYTES_MAX, ValueKind, holds_lines};
 pub use storage::{
     BLOCK_BYTES, BlockStore, STORAGE_PASSES, StorageRow, StorageRun, split_into_blocks,
     store_and_read_blocks,

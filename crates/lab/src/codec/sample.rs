@@ -1,19 +1,33 @@
 //! The values to be measured: files, the files of a folder, the lines of JSON Lines files, or items of a server.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use glasscache_sim::key_prefix::text_key_prefix;
 use serde_json::Value;
 
 use crate::load::Rng;
-use crate::tour::Folder;
+use crate::tour::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
 
 /// Longest value that is taken: what servers refuse by default is above it.
-const VALUE_BYTES_MAX: usize = 1_000_000;
+pub const VALUE_BYTES_MAX: usize = 1_000_000;
 
 /// Values are taken up to this many bytes: enough for every figure.
 const SAMPLES_BYTES_MAX: usize = 256 << 20;
+
+/// Some programs write this before the first line of a UTF-8 text; it is skipped.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Whether each line of a file is a value, by its name: `*.jsonl` and `*.ndjson`.
+pub fn holds_lines(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("jsonl" | "ndjson"))
+}
+
+/// Most values that are taken.
+const SAMPLES_MAX: usize = 1_000_000;
 
 /// What a value is to a serialiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -88,40 +102,62 @@ pub struct Samples {
     pub skipped_values: u64,
     /// Whether more values were there than are taken.
     pub is_truncated: bool,
+    total_bytes: usize,
 }
 
 impl Samples {
-    /// Reads files and folders; each line of a file `*.jsonl` or `*.ndjson` is a value.
-    pub fn read(paths: &[PathBuf]) -> Result<Self, SampleError> {
+    /// Reads files and folders; each line of a file `*.jsonl` or `*.ndjson` is a value. Other files are values, or with
+    /// `piece_bytes_max` their pieces of that many bytes, the last perhaps shorter.
+    pub fn read(paths: &[PathBuf], piece_bytes_max: Option<usize>) -> Result<Self, SampleError> {
         let mut samples = Self::default();
         for path in paths {
-            samples.read_path(path)?;
+            samples.read_path(path, piece_bytes_max)?;
         }
         Ok(samples)
     }
 
-    fn read_path(&mut self, path: &Path) -> Result<(), SampleError> {
+    fn read_path(
+        &mut self,
+        path: &Path,
+        piece_bytes_max: Option<usize>,
+    ) -> Result<(), SampleError> {
         let open_error = |reason| SampleError::Open { path: path.to_owned(), reason };
         if path.is_dir() {
-            let folder = Folder::read(path, &[]).map_err(open_error)?;
+            let file_bytes_max =
+                if piece_bytes_max.is_some() { FOLDER_BYTES_MAX } else { FILE_BYTES_MAX };
+            let folder = Folder::read_files_up_to(file_bytes_max, path, &[]).map_err(open_error)?;
             self.skipped_values += folder.skipped_files as u64;
             self.is_truncated |= folder.is_truncated;
             for (name, bytes) in folder.into_files() {
-                self.push(Sample::detect(Some(name), bytes));
+                self.push_pieces(Some(&name), bytes, piece_bytes_max);
             }
             return Ok(());
         }
-        let bytes = std::fs::read(path).map_err(open_error)?;
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if matches!(extension, Some("jsonl" | "ndjson")) {
+        let file = File::open(path).map_err(open_error)?;
+        let mut bytes = Vec::new();
+        file.take(SAMPLES_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(open_error)?;
+        if holds_lines(path) {
             return self.read_lines(path, &bytes);
         }
         let name = path.file_name().and_then(|name| name.to_str());
-        self.push(Sample::detect(name.map(str::to_owned), bytes));
+        self.push_pieces(name, bytes, piece_bytes_max);
         Ok(())
     }
 
+    /// Takes a file whole or in pieces.
+    fn push_pieces(&mut self, name: Option<&str>, bytes: Vec<u8>, piece_bytes_max: Option<usize>) {
+        match piece_bytes_max {
+            Some(piece_bytes_max) => {
+                for piece in bytes.chunks(piece_bytes_max.max(1)) {
+                    self.push(Sample::detect(name.map(str::to_owned), piece.to_vec()));
+                }
+            }
+            None => self.push(Sample::detect(name.map(str::to_owned), bytes)),
+        }
+    }
+
     fn read_lines(&mut self, path: &Path, text: &[u8]) -> Result<(), SampleError> {
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         for (line_index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() {
@@ -145,18 +181,21 @@ impl Samples {
 
     /// Takes a value, or counts it as skipped.
     pub fn push(&mut self, sample: Sample) {
-        if self.total_bytes() + sample.bytes.len() > SAMPLES_BYTES_MAX {
+        let is_full = self.values.len() >= SAMPLES_MAX
+            || self.total_bytes + sample.bytes.len() > SAMPLES_BYTES_MAX;
+        if is_full {
             self.is_truncated = true;
         } else if sample.bytes.is_empty() || sample.bytes.len() > VALUE_BYTES_MAX {
             self.skipped_values += 1;
         } else {
+            self.total_bytes += sample.bytes.len();
             self.values.push(sample);
         }
     }
 
     /// Bytes of all values.
     pub fn total_bytes(&self) -> usize {
-        self.values.iter().map(|sample| sample.bytes.len()).sum()
+        self.total_bytes
     }
 
     /// Values drawn without replacement, up to `count_max` of them or `bytes_max`, in random order.
@@ -221,15 +260,30 @@ mod tests {
             std::env::temp_dir().join(format!("glasscache-codec-{}", std::process::id()));
         std::fs::create_dir_all(&folder_path).unwrap();
         let path = folder_path.join("a.jsonl");
-        std::fs::write(&path, "{\"a\": 1}\n\n\"text\"\n").unwrap();
-        let samples = Samples::read(std::slice::from_ref(&path)).unwrap();
+        std::fs::write(&path, "\u{feff}{\"a\": 1}\n\n\"text\"\n").unwrap();
+        let samples = Samples::read(std::slice::from_ref(&path), None).unwrap();
         let kinds: Vec<ValueKind> = samples.values.iter().map(|sample| sample.kind).collect();
         assert_eq!(kinds, [ValueKind::Object, ValueKind::Text]);
+        assert_eq!(samples.values[0].bytes, b"{\"a\": 1}");
         assert_eq!(samples.values[1].bytes, b"text");
         std::fs::write(&path, "{\"a\": 1}\n{\"a\": \n").unwrap();
-        let error = Samples::read(std::slice::from_ref(&path)).unwrap_err();
+        let error = Samples::read(std::slice::from_ref(&path), None).unwrap_err();
         std::fs::remove_dir_all(&folder_path).unwrap();
         assert!(error.to_string().contains("a.jsonl line 2, column 5"), "{error}");
+    }
+
+    #[test]
+    fn pieces_are_those_of_split() {
+        let mut samples = Samples::default();
+        samples.push_pieces(Some("big"), vec![b'x'; 25], Some(10));
+        samples.push_pieces(Some("small"), vec![b'x'; 10], Some(10));
+        samples.push_pieces(Some("empty"), Vec::new(), Some(10));
+        let lengths: Vec<usize> = samples.values.iter().map(|sample| sample.bytes.len()).collect();
+        assert_eq!(lengths, [10, 10, 5, 10]);
+        assert_eq!(samples.values[2].key.as_deref(), Some("big"));
+        let mut samples = Samples::default();
+        samples.push_pieces(None, vec![b'x'; VALUE_BYTES_MAX + 1], None);
+        assert_eq!((samples.values.len(), samples.skipped_values), (0, 1));
     }
 
     #[test]

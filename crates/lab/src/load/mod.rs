@@ -83,7 +83,9 @@ impl From<rustix::io::Errno> for Error {
 pub enum ValueCheck {
     /// Its length and 16 bytes at both ends.
     #[default]
-    Edges,
+    Ends,
+    /// Every byte of a value of up to 64 KiB, the ends of a longer one.
+    UpTo64KiB,
     /// Every byte.
     Full,
 }
@@ -153,7 +155,7 @@ impl LoadPlan {
             depth: 1,
             pace: Pace::Closed,
             window: Window::Whole,
-            check: ValueCheck::Edges,
+            check: ValueCheck::Ends,
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,

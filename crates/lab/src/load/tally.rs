@@ -41,6 +41,10 @@ pub struct Tally {
     pub first_refusal: Option<String>,
     /// Where the first wrong value differed, for the report.
     pub first_difference: Option<String>,
+    /// Bytes of the values that came back.
+    pub value_bytes: u64,
+    /// Those of them that were compared with what was stored.
+    pub compared_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.
@@ -70,6 +74,8 @@ impl Tally {
             wrong: 0,
             first_refusal: None,
             first_difference: None,
+            value_bytes: 0,
+            compared_bytes: 0,
             received_bytes: 0,
             sent_bytes: 0,
             from_intended: is_open_loop.then(new_histogram),
@@ -123,6 +129,8 @@ impl Tally {
         self.stored += other.stored;
         self.refused += other.refused;
         self.wrong += other.wrong;
+        self.value_bytes += other.value_bytes;
+        self.compared_bytes += other.compared_bytes;
         self.received_bytes += other.received_bytes;
         self.sent_bytes += other.sent_bytes;
         if self.first_refusal.is_none() {

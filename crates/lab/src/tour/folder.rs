@@ -27,6 +27,15 @@ impl Folder {
     /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
     /// so are folders whose name is in `excluded_names`.
     pub fn read(path: &Path, excluded_names: &[&str]) -> std::io::Result<Self> {
+        Self::read_files_up_to(FILE_BYTES_MAX, path, excluded_names)
+    }
+
+    /// The same with files of up to `file_bytes_max` bytes, which need not be items.
+    pub(crate) fn read_files_up_to(
+        file_bytes_max: u64,
+        path: &Path,
+        excluded_names: &[&str],
+    ) -> std::io::Result<Self> {
         let mut folder = Self {
             path: path.to_owned(),
             files: Vec::new(),
@@ -59,7 +68,7 @@ impl Folder {
                         folder.is_truncated = true;
                         return Ok(folder);
                     }
-                    total_bytes += folder.add_file(&entry_path, metadata.len());
+                    total_bytes += folder.add_file(&entry_path, metadata.len(), file_bytes_max);
                 }
             }
         }
@@ -67,11 +76,11 @@ impl Folder {
     }
 
     /// Adds one file and returns its bytes, or counts it as skipped.
-    fn add_file(&mut self, path: &Path, file_bytes: u64) -> u64 {
+    fn add_file(&mut self, path: &Path, file_bytes: u64, file_bytes_max: u64) -> u64 {
         let name =
             path.strip_prefix(&self.path).ok().and_then(Path::to_str).filter(|name| is_key(name));
         let content =
-            name.filter(|_| file_bytes <= FILE_BYTES_MAX).and_then(|_| std::fs::read(path).ok());
+            name.filter(|_| file_bytes <= file_bytes_max).and_then(|_| std::fs::read(path).ok());
         let (Some(name), Some(content)) = (name, content) else {
             self.skipped_files += 1;
             return 0;

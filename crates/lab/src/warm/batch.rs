@@ -27,7 +27,8 @@ struct ReadItem {
     ttl_s: i64,
     /// Where its value lies in the buffer of values.
     value_range: Range<usize>,
-    was_accepted: bool,
+    /// The unique that the new server gave to the copy; `None` where it did not take it.
+    unique_of_copy: Option<u64>,
 }
 
 /// Copies batches, with buffers that are kept from one to the next.
@@ -151,7 +152,13 @@ impl<'a> Copier<'a> {
             self.requests.clear();
             let key = self.item_list.key(item);
             let common_fields = CommonFields { opaque: read_item.position as u32, quiet: false };
-            request::set(&mut self.requests, self.mode, key, &parameters, common_fields);
+            request::set_and_get_unique(
+                &mut self.requests,
+                self.mode,
+                key,
+                &parameters,
+                common_fields,
+            );
             target.write(&self.requests)?;
             target.write(value)?;
             target.write(b"\r\n")?;
@@ -159,18 +166,18 @@ impl<'a> Copier<'a> {
         target.flush()?;
         // Not quiet: an error line has no opaque, so only its position among all replies shows which item it refuses.
         for read_item in read_items {
-            read_item.was_accepted = match target.read_next_reply("ms")? {
+            read_item.unique_of_copy = match target.read_next_reply("ms")? {
                 BatchReply::Refused(error_line) => {
                     report.refused += 1;
                     report.refusal.get_or_insert(error_line);
-                    false
+                    None
                 }
                 BatchReply::Reply(reply) if reply.position == read_item.position => {
                     match reply.code {
-                        MetaCode::Done => true,
+                        MetaCode::Done => Some(reply.unique),
                         MetaCode::NotStored => {
                             report.already_present += 1;
-                            false
+                            None
                         }
                         _ => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
                     }
@@ -179,7 +186,7 @@ impl<'a> Copier<'a> {
                     return Err(target.unexpected_error("ms", format!("{batch_reply:?}")));
                 }
             };
-            if read_item.was_accepted {
+            if read_item.unique_of_copy.is_some() {
                 report.copied_items += 1;
                 report.copied_bytes += read_item.value_range.len() as u64;
             }
@@ -187,7 +194,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Removes items at the new server that the old one no longer has in the version that was copied.
+    /// Removes copies of items that the old server no longer has in the version that was copied. What a client has
+    /// stored at the new server in their place since then has another unique there, and stays.
     fn remove_changed(
         &mut self,
         items: &[ListedItem],
@@ -195,13 +203,42 @@ impl<'a> Copier<'a> {
         (source, target): (&mut CopyEndpoint, &mut CopyEndpoint),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored_items: Vec<&ReadItem> =
-            read_items.iter().filter(|read_item| read_item.was_accepted).collect();
+        let copies: Vec<(&ReadItem, u64)> =
+            read_items.iter().filter_map(|item| Some((item, item.unique_of_copy?))).collect();
+        let positions = copies.iter().map(|(read_item, _)| read_item.position);
+        let unchanged_versions = self.read_versions(items, positions, source)?;
+        self.requests.clear();
+        let is_changed = |(item, _): &&(&ReadItem, u64)| {
+            !unchanged_versions.contains(&(item.position, item.unique))
+        };
+        for (read_item, unique_of_copy) in copies.iter().filter(is_changed) {
+            let (position, unique) = (read_item.position, *unique_of_copy);
+            if let Some(listed_item) = items.get(position) {
+                let key = self.item_list.key(listed_item);
+                let fields = new_quiet_fields(position);
+                request::delete_if_unchanged(&mut self.requests, key, unique, fields);
+            }
+            report.changed += 1;
+            report.copied_items -= 1;
+            report.copied_bytes -= read_item.value_range.len() as u64;
+        }
+        if self.requests.is_empty() {
+            return Ok(());
+        }
+        self.send_and_drain(target, "md")
+    }
+
+    /// The positions and uniques of those items that the server has, and that are neither stale nor in a lease.
+    fn read_versions(
+        &mut self,
+        items: &[ListedItem],
+        positions: impl Iterator<Item = usize>,
+        source: &mut CopyEndpoint,
+    ) -> Result<HashSet<(usize, u64)>, WarmError> {
         let fields = GetFields { cas: true, no_bump: true, ..GetFields::default() };
-        let positions = stored_items.iter().map(|read_item| read_item.position);
         let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
         self.send_gets(listed_items, fields, source)?;
-        let (mut won_leases, mut unchanged_versions) = (Vec::new(), HashSet::new());
+        let (mut won_leases, mut versions) = (Vec::new(), HashSet::new());
         loop {
             match source.read_next_reply("mg")? {
                 BatchReply::End => break,
@@ -211,31 +248,13 @@ impl<'a> Copier<'a> {
                 BatchReply::Reply(reply) => {
                     won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
                     if !reply.is_stale_or_leased {
-                        unchanged_versions.insert((reply.position, reply.unique));
+                        versions.insert((reply.position, reply.unique));
                     }
                 }
             }
         }
         self.release_leases(items, &won_leases, source)?;
-        let is_changed = |read_item: &&ReadItem| {
-            !unchanged_versions.contains(&(read_item.position, read_item.unique))
-        };
-        let changed_items: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
-        if changed_items.is_empty() {
-            return Ok(());
-        }
-        self.requests.clear();
-        for read_item in &changed_items {
-            if let Some(listed_item) = items.get(read_item.position) {
-                let key = self.item_list.key(listed_item);
-                request::delete(&mut self.requests, key, new_quiet_fields(read_item.position));
-            }
-            report.copied_bytes -= read_item.value_range.len() as u64;
-        }
-        let changed_count = changed_items.len() as u64;
-        report.changed += changed_count;
-        report.copied_items -= changed_count;
-        self.send_and_drain(target, "md")
+        Ok(versions)
     }
 
     /// Sends a quiet `mg` for each item, and the `mn` that ends them.
@@ -283,7 +302,7 @@ fn new_read_item(reply: &Reply, ttl_s: i64, value_range: Range<usize>) -> ReadIt
         unique: reply.unique,
         ttl_s,
         value_range,
-        was_accepted: true,
+        unique_of_copy: None,
     }
 }
 

@@ -32,6 +32,12 @@ pub(super) struct ListedItem {
     is_base64: bool,
 }
 
+impl ListedItem {
+    fn key_range(&self) -> Range<usize> {
+        self.key_start..self.key_start + usize::from(self.key_bytes)
+    }
+}
+
 /// A line of a dump that cannot be understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidLine;
@@ -92,6 +98,25 @@ impl ItemList {
         Ok(())
     }
 
+    /// Keeps one of several entries of a key: the one that was accessed last.
+    pub(super) fn keep_latest_of_each_key(&mut self) {
+        let keys = std::mem::take(&mut self.keys);
+        let key_of =
+            |item: &ListedItem| (keys.get(item.key_range()).unwrap_or_default(), item.is_base64);
+        self.items.sort_unstable_by(|a, b| {
+            let newest_first =
+                (b.last_access_s, b.was_fetched).cmp(&(a.last_access_s, a.was_fetched));
+            key_of(a).cmp(&key_of(b)).then(newest_first)
+        });
+        self.items.dedup_by(|later, kept| key_of(later) == key_of(kept));
+        for item in &mut self.items {
+            let key_range = item.key_range();
+            item.key_start = self.keys.len();
+            self.keys.extend_from_slice(keys.get(key_range).unwrap_or_default());
+        }
+        self.total_bytes = self.items.iter().map(|item| u64::from(item.item_bytes)).sum();
+    }
+
     /// Puts the items into the order in which they are copied.
     pub(super) fn sort_hottest_first(&mut self) {
         self.items
@@ -110,8 +135,8 @@ impl ItemList {
 
     /// The key of an item, as it is sent.
     pub(super) fn key(&self, item: &ListedItem) -> WireKey<'_> {
-        let range = item.key_start..item.key_start + usize::from(item.key_bytes);
-        WireKey { bytes: self.keys.get(range).unwrap_or_default(), is_base64: item.is_base64 }
+        let bytes = self.keys.get(item.key_range()).unwrap_or_default();
+        WireKey { bytes, is_base64: item.is_base64 }
     }
 
     /// The batch that begins with the item at `start`, of at most `items_max` items; empty behind the last.
@@ -171,6 +196,22 @@ mod tests {
         assert_eq!(list_keys(&item_list), ["YSBi", "caf\u{e9}"]);
         assert!(item_list.key(&item_list.items[0]).is_base64);
         assert_eq!(item_list.unnameable_keys, 1);
+    }
+
+    #[test]
+    fn of_two_entries_of_a_key_the_latest_access_stays() {
+        let mut item_list = parse_items(&[
+            "key=b la=1 size=70",
+            "key=a la=3 size=80 fetch=no",
+            "key=b la=2 size=90",
+            "key=a la=3 size=80 fetch=yes",
+            "key=YSBi la=1 size=1",
+            "key=a%20b la=1 size=1",
+        ]);
+        item_list.keep_latest_of_each_key();
+        assert_eq!((item_list.len(), item_list.total_bytes), (4, 172));
+        item_list.sort_hottest_first();
+        assert_eq!(list_keys(&item_list)[..2], ["a", "b"]);
     }
 
     #[test]

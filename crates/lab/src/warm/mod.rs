@@ -7,8 +7,10 @@
 mod batch;
 mod connection;
 mod item_list;
+mod listing;
 mod pace;
 mod report;
+mod same_server;
 mod server;
 
 use std::time::{Duration, Instant};
@@ -16,10 +18,11 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::text::request::StoreMode;
 
 use self::batch::Copier;
-use self::item_list::ItemList;
+use self::listing::list_items;
 pub use self::pace::Rate;
 pub use self::report::{End, Report, WarmError};
-use self::server::{CopyEndpoint, truncate_for_message};
+use self::same_server::refuse_same_server;
+use self::server::CopyEndpoint;
 use crate::access::Access;
 
 /// Refusals without an item stored between them after which the new server counts as one that takes nothing.
@@ -48,7 +51,7 @@ pub struct Options {
 /// batch, returns false. Fills `report` also where it fails.
 ///
 /// # Errors
-/// A server cannot be reached, closes the connection, or does not take the commands that are needed.
+/// A server cannot be reached, closes the connection, or does not take the commands that are needed; or both are one.
 pub fn warm(
     options: &Options,
     report: &mut Report,
@@ -56,6 +59,7 @@ pub fn warm(
 ) -> Result<(), WarmError> {
     let mut target = CopyEndpoint::open(&options.to)?;
     let mut source = CopyEndpoint::open(&options.from)?;
+    refuse_same_server(&mut source, &mut target)?;
     let stats = target.read_stats()?;
     let evictions_before = parse_eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
@@ -106,42 +110,6 @@ pub fn warm(
     };
     report.seconds = started.elapsed().as_secs_f64();
     Ok(())
-}
-
-/// Lists the items of a server, on a connection of its own, in the order in which they are copied; `None` where the
-/// caller stops.
-fn list_items(
-    access: &Access,
-    report: &mut Report,
-    observe: &mut impl FnMut(&Report) -> bool,
-) -> Result<Option<ItemList>, WarmError> {
-    const COMMAND: &str = "lru_crawler metadump";
-    let mut server = CopyEndpoint::open(access)?;
-    server.write(b"lru_crawler metadump all\r\n")?;
-    server.flush()?;
-    let mut item_list = ItemList::default();
-    loop {
-        let line = server.read_line()?;
-        match line {
-            b"END" => break,
-            // The start of the dump in newer servers.
-            b"OK" => {}
-            line => {
-                if item_list.push(line).is_err() {
-                    let truncated_line = truncate_for_message(line);
-                    return Err(server.refused_error(COMMAND, truncated_line));
-                }
-            }
-        }
-        if item_list.len().is_multiple_of(10_000) && !observe(report) {
-            return Ok(None);
-        }
-    }
-    item_list.sort_hottest_first();
-    report.listed_items = item_list.len() as u64;
-    report.listed_bytes = item_list.total_bytes;
-    report.unnameable_keys = item_list.unnameable_keys;
-    Ok(Some(item_list))
 }
 
 fn parse_eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {

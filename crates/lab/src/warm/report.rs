@@ -11,6 +11,9 @@ pub struct Report {
     pub listed_items: u64,
     /// Their bytes, as the old server counts them.
     pub listed_bytes: u64,
+    /// Items that the old server counts (`curr_items`) and did not list: they have expired, or were missed because they
+    /// moved in its memory while it listed them. 0 where the server can list each item once.
+    pub possibly_missing: u64,
     /// Items stored at the new server.
     pub copied_items: u64,
     /// Bytes of their values.
@@ -64,6 +67,17 @@ pub enum WarmError {
         server: String,
         /// The reason.
         reason: io::Error,
+    },
+    /// Both addresses lead to one server.
+    #[error(
+        "{source_name} and {target_name} are the same server: a key that was stored at the second was found at the first; \
+         name two servers"
+    )]
+    SameServer {
+        /// The address of the old server.
+        source_name: String,
+        /// The address of the new server.
+        target_name: String,
     },
     /// A server does not take a command that is needed.
     #[error("{server} does not take `{command}`: its reply was \"{reply}\"")]

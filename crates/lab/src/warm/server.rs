@@ -65,6 +65,11 @@ impl CopyEndpoint {
         Ok(server)
     }
 
+    /// Its address.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Writes bytes of requests.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), WarmError> {
         let write_result = self.connection.write(bytes);

@@ -82,7 +82,10 @@ impl Event {
             b"item_store" => Event::Store {
                 key,
                 is_stored: watch_line.status == b"stored",
-                ttl_s: watch_line.ttl_s.filter(|&ttl| ttl > 0),
+                ttl_s: match watch_line.ttl_s {
+                    _ if watch_line.is_stored_expired() => Some(0),
+                    ttl_s => ttl_s.filter(|&ttl| ttl > 0),
+                },
                 connection,
             },
             b"eviction" => Event::Evict { key, was_read: watch_line.was_read },

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 pub use event::{Event, FetchStatus};
+pub use glasscache_protocol::percent::to_printable;
 pub use glasscache_sim::trace::watch::unescape_key;
 pub use tally::{Causes, OTHER_PREFIXES, WatchTally};
 

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use glasscache_protocol::percent::to_printable;
 use glasscache_sim::key_prefix::{NO_PREFIX, key_prefix};
 
 use super::event::{Event, FetchStatus};
@@ -191,11 +192,17 @@ impl WatchTally {
         let mut rows: Vec<(String, Causes)> = self
             .causes_by_prefix
             .into_iter()
-            .map(|(row_name, causes)| (String::from_utf8_lossy(&row_name).into_owned(), causes))
+            .map(|(row_name, causes)| (printable_row_name(&row_name), causes))
             .collect();
         rows.sort_by_key(|(_, causes)| std::cmp::Reverse((causes.misses, causes.gets)));
         (self.total, rows, self.skipped_lines)
     }
+}
+
+/// The name of a row; a prefix so that a terminal shows it and no two are alike.
+fn printable_row_name(row_name: &[u8]) -> String {
+    let is_prefix = row_name != NO_PREFIX.as_bytes() && row_name != OTHER_PREFIXES.as_bytes();
+    if is_prefix { to_printable(row_name) } else { String::from_utf8_lossy(row_name).into_owned() }
 }
 
 fn hash_key(key: &[u8]) -> u64 {
@@ -256,6 +263,28 @@ mod tests {
             unknown_cause: 1,
         };
         assert_eq!((total, skipped), (expected, 3));
+    }
+
+    #[test]
+    fn prefixes_are_printable_and_apart() {
+        let (_, causes_by_prefix, _) = count_lines(&[
+            "ts=1.0 type=item_get key=a%0D%0Ab%3A1 status=found cfd=7",
+            "ts=1.0 type=item_get key=%FF%3A1 status=found cfd=8",
+            "ts=1.0 type=item_get key=%FE%3A1 status=found cfd=9",
+            "ts=1.0 type=item_get key=none status=found cfd=10",
+        ]);
+        let mut names: Vec<String> = causes_by_prefix.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["%FE:", "%FF:", "(no prefix)", "a%0D%0Ab:"]);
+    }
+
+    #[test]
+    fn an_item_that_is_stored_expired_is_missed_as_expired() {
+        let (total, _, _) = count_lines(&[
+            "ts=1.0 type=item_store key=a status=stored cmd=set ttl=4294967233 cfd=7",
+            "ts=1.5 type=item_get key=a status=not_found cfd=8",
+        ]);
+        assert_eq!((total.expired, total.removed), (1, 0));
     }
 
     #[test]

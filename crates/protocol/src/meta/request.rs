@@ -53,6 +53,29 @@ pub fn set(
     parameters: &TextStoreParameters,
     common: CommonFields,
 ) {
+    start_set(out, mode, key, parameters);
+    end_line(out, key, common);
+}
+
+/// Appends the head of `ms` as [`set`] does; the reply of a success has the item's new CAS unique.
+pub fn set_and_get_unique(
+    out: &mut Vec<u8>,
+    mode: StoreMode,
+    key: WireKey<'_>,
+    parameters: &TextStoreParameters,
+    common: CommonFields,
+) {
+    start_set(out, mode, key, parameters);
+    out.extend_from_slice(b" c");
+    end_line(out, key, common);
+}
+
+fn start_set(
+    out: &mut Vec<u8>,
+    mode: StoreMode,
+    key: WireKey<'_>,
+    parameters: &TextStoreParameters,
+) {
     start_line(out, b"ms ", key);
     out.push(b' ');
     write_decimal(out, parameters.value_bytes);
@@ -74,7 +97,6 @@ pub fn set(
     if parameters.exptime != 0 {
         write_flag(out, b'T', parameters.exptime);
     }
-    end_line(out, key, common);
 }
 
 /// Appends an `ms` that appends to a value or prepends to it, if the value still has this CAS unique.
@@ -172,6 +194,13 @@ pub fn delete_without_opaque(out: &mut Vec<u8>, key: &[u8]) {
 /// Appends `md`.
 pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     start_line(out, b"md ", key);
+    end_line(out, key, common);
+}
+
+/// Appends `md` for an item that still has this CAS unique; another one stays (`EX`).
+pub fn delete_if_unchanged(out: &mut Vec<u8>, key: WireKey<'_>, unique: u64, common: CommonFields) {
+    start_line(out, b"md ", key);
+    write_flag(out, b'C', unique);
     end_line(out, key, common);
 }
 

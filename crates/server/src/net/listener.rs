@@ -326,7 +326,8 @@ impl Listener {
                 Ok((socket, peer_address)) => {
                     self.add_connection(socket, peer_address, listener_index);
                 }
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.log_no_descriptor(error);
                     return self.wait_before_accepting();
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -423,6 +424,22 @@ impl Listener {
         let ip = address.ip().to_canonical();
         let proxies = &self.shared.config.proxies;
         proxies.iter().any(|proxy| proxy.contains(&ip))
+    }
+
+    fn log_no_descriptor(&self, error: Errno) {
+        let format_line = || {
+            let remedy = match error {
+                Errno::MFILE => "; allow the process more open files (ulimit -n, LimitNOFILE=)",
+                Errno::NFILE => "; allow the machine more open files (sysctl fs.file-max)",
+                _ => "",
+            };
+            let open_connections = self.shared.connections.current.load(Ordering::Relaxed);
+            format!(
+                "glasscache: new connections wait: {error}; {open_connections} are open{remedy}"
+            )
+        };
+        let now_s = self.shared.clock.now().0;
+        self.shared.log.queue_line_rate_limited(LogKind::NoDescriptor, now_s, format_line);
     }
 
     fn log_refused(&self, peer_address: Option<&SocketAddrAny>) {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use glasscache_protocol::percent;
-use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
+use glasscache_store::{DeleteOptions, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome};
 
 use crate::session::context::Context;
 use crate::shared::Shared;
@@ -49,7 +49,7 @@ pub(crate) fn find_previous_value(
 /// A value was stored, or refused.
 pub(crate) fn publish_store(
     context: &Context<'_>,
-    key: &[u8],
+    (key, hash): (&[u8], KeyHash),
     outcome: SetOutcome,
     options: &SetOptions,
     value_bytes: u32,
@@ -73,10 +73,9 @@ pub(crate) fn publish_store(
         SetMode::Append => "append",
         SetMode::Prepend => "prepend",
     };
-    let ttl = match options.expiry {
-        Expiry::Never => 0,
-        Expiry::At(expires_at) => expires_at.0.saturating_sub(context.now.0),
-    };
+    let stored = find_stored_item(context, (key, hash), outcome, options);
+    let (value_bytes, expiry) = stored.unwrap_or((value_bytes, options.expiry));
+    let ttl = format_ttl(expiry, context.now);
     let (class, _) =
         context.shared.slab_classes.class_and_size(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
@@ -87,6 +86,31 @@ pub(crate) fn publish_store(
         " status={status} cmd={command} ttl={ttl} clsid={class} cfd={descriptor} size={value_bytes}"
     );
     publish(context.shared, kind::MUTATIONS, Subject::Key(key), &text);
+}
+
+/// Length and expiry of a stored item that are not those of its request: an `append` or `prepend` makes an item longer, a
+/// stale value (`ms` with `I`) keeps the expiry of the old one.
+fn find_stored_item(
+    context: &Context<'_>,
+    (key, hash): (&[u8], KeyHash),
+    outcome: SetOutcome,
+    options: &SetOptions,
+) -> Option<(u32, Expiry)> {
+    let keeps_old =
+        matches!(options.mode, SetMode::Append | SetMode::Prepend) || options.invalidate;
+    let is_mixed = matches!(outcome, SetOutcome::Stored(_)) && keeps_old;
+    let item = is_mixed.then(|| context.store_worker.peek(key, hash, context.now)).flatten()?;
+    Some((item.value_bytes(), item.expiry()))
+}
+
+/// The TTL of a line: 0 is never. That of an item which is stored expired is negative, printed without its sign as
+/// memcached does.
+fn format_ttl(expiry: Expiry, now: Seconds) -> u32 {
+    match expiry {
+        Expiry::Never => 0,
+        Expiry::At(expires_at) if expires_at == now => u32::MAX,
+        Expiry::At(expires_at) => expires_at.0.wrapping_sub(now.0),
+    }
 }
 
 /// The line for an item that is about to be deleted, if a watcher should see it; marking it stale deletes nothing.

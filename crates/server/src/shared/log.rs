@@ -30,9 +30,11 @@ pub(crate) enum LogKind {
     NoProxyHeader,
     /// TLS handshakes that failed.
     FailedTlsHandshake,
+    /// Connections that wait because the kernel gives no descriptor or memory for them.
+    NoDescriptor,
 }
 
-const LOG_KIND_COUNT: usize = 6;
+const LOG_KIND_COUNT: usize = 7;
 
 /// The log of one server.
 #[derive(Debug, Default)]
@@ -102,7 +104,8 @@ impl Log {
         let Some(rate_limit) = self.rate_limits.get(kind as usize).filter(|_| self.is_on()) else {
             return;
         };
-        if rate_limit.last_logged_s.swap(now_s, Ordering::Relaxed) == now_s {
+        // The second of another thread may be a later one.
+        if rate_limit.last_logged_s.fetch_max(now_s, Ordering::Relaxed) >= now_s {
             rate_limit.suppressed_lines.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -196,6 +199,15 @@ mod tests {
         assert_eq!(take_lines(&receiver), ["no memory\n", "full\n"]);
         log.queue_line_rate_limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
         assert_eq!(take_lines(&receiver), ["no memory (4 more since the last such line)\n"]);
+    }
+
+    #[test]
+    fn threads_whose_clocks_differ_by_a_second_log_a_kind_once() {
+        let (log, receiver) = Log::new();
+        for now_s in [7, 8, 7, 8, 7, 8] {
+            log.queue_line_rate_limited(LogKind::RefusedStore, now_s, || now_s.to_string());
+        }
+        assert_eq!(take_lines(&receiver), ["7\n", "8\n"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use rustls::{
 use crate::shared::clock::Clock;
 use crate::shared::config::{ClientCertificate, Listen, TlsSettings};
 use crate::shared::error::Error;
-use crate::shared::file_version;
+use crate::shared::file_version::{self, FileVersion};
 use crate::shared::lock::lock;
 
 /// Session tickets sent after a full handshake in TLS 1.3: a client that opens several connections at once can resume
@@ -44,7 +44,15 @@ pub(crate) struct Tls {
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
     last_reload_s: AtomicU32,
+    last_read: Mutex<LastRead>,
     pub(crate) counters: TlsCounters,
+}
+
+/// The files as they were last read, whether or not they could be used.
+#[derive(Clone)]
+struct LastRead {
+    file_versions: [Option<FileVersion>; 3],
+    result: Result<String, String>,
 }
 
 /// What `stats` reports about TLS.
@@ -79,13 +87,16 @@ impl Tls {
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
+        let file_versions = find_file_versions(settings);
         let configs =
             read_configs(settings, &client_certificate_demands).map_err(Error::Setting)?;
+        let result = Ok("the files have not changed since the start".to_owned());
         Ok(Some(Tls {
             settings: settings.clone(),
             client_certificate_demands,
             configs: Mutex::new(configs),
             last_reload_s: AtomicU32::new(0),
+            last_read: Mutex::new(LastRead { file_versions, result }),
             counters: TlsCounters::default(),
         }))
     }
@@ -103,6 +114,23 @@ impl Tls {
 
     /// Reads the files again at second `now_s`; the result is a sentence.
     pub(crate) fn reload(&self, now_s: u32) -> Result<String, String> {
+        let file_versions = find_file_versions(&self.settings);
+        let result = self.read_again(now_s);
+        *lock(&self.last_read) = LastRead { file_versions, result: result.clone() };
+        result
+    }
+
+    /// Reads the files again if one has changed since they were last read; also returns whether it did. Any client may
+    /// request this, as often as it wants: without a change it makes no new keys, which would end all sessions.
+    pub(crate) fn reload_if_changed(&self, now_s: u32) -> (Result<String, String>, bool) {
+        let last_read = lock(&self.last_read).clone();
+        if last_read.file_versions == find_file_versions(&self.settings) {
+            return (last_read.result, false);
+        }
+        (self.reload(now_s), true)
+    }
+
+    fn read_again(&self, now_s: u32) -> Result<String, String> {
         let configs = read_configs(&self.settings, &self.client_certificate_demands)
             .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
@@ -116,6 +144,12 @@ impl Tls {
         let since_reload_s = now.0.saturating_sub(self.last_reload_s.load(Ordering::Relaxed));
         since_reload_s.min(clock.uptime_s(now))
     }
+}
+
+fn find_file_versions(settings: &TlsSettings) -> [Option<FileVersion>; 3] {
+    let paths =
+        [Some(&settings.chain_file), Some(&settings.key_file), settings.client_ca_file.as_ref()];
+    paths.map(|path| path.and_then(|path| file_version::file_version(path)))
 }
 
 /// The algorithms of a connection (docs/decisions/0098-tls.md).

@@ -75,6 +75,37 @@ fn read_stat(server: &RunningServer, group: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no row {name}"))
 }
 
+#[test]
+fn items_are_counted_when_they_are_stored_and_not_when_they_change() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    let mut count_after = |request: &str, reply: &str| {
+        expect_reply(&mut client, request.as_bytes(), reply.as_bytes());
+        read_stat(&server, "", "total_items")
+    };
+    // Counted by memcached 1.6.45 after the same requests.
+    for (request, reply, total_items) in [
+        ("set a 0 0 1\r\n1\r\n", "STORED\r\n", 1),
+        ("touch a 100\r\n", "TOUCHED\r\n", 1),
+        ("gat 100 a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n", 1),
+        ("mg a T100\r\n", "HD\r\n", 1),
+        ("incr a 1\r\n", "2\r\n", 1),
+        ("decr a 1\r\n", "1\r\n", 1),
+        ("ma a D3\r\n", "HD\r\n", 1),
+        ("md a I T30\r\n", "HD\r\n", 1),
+        ("incr a 9\r\n", "13\r\n", 2),
+        ("append a 0 0 1\r\n0\r\n", "STORED\r\n", 3),
+        ("set a 0 0 1\r\n1\r\n", "STORED\r\n", 4),
+        ("add a 0 0 1\r\n1\r\n", "NOT_STORED\r\n", 4),
+        ("mg b N30\r\n", "HD W\r\n", 5),
+        ("ma c N0 J7\r\n", "HD\r\n", 6),
+        ("md c x\r\n", "HD\r\n", 7),
+        ("delete a\r\n", "DELETED\r\n", 7),
+    ] {
+        assert_eq!(count_after(request, reply), total_items, "{request}");
+    }
+}
+
 /// Ends the writers, also when the test fails.
 struct SetWhenDropped<'f>(&'f AtomicBool);
 

@@ -75,6 +75,57 @@ fn every_change_of_an_item_has_a_line() {
     assert!(lines.next().starts_with("type=item_store key=z "));
 }
 
+/// The value of a field of a line.
+fn field<'l>(line: &'l str, name: &str) -> &'l str {
+    let mut fields = line.split(' ').filter_map(|field| field.split_once('='));
+    fields.find_map(|(field_name, value)| (field_name == name).then_some(value)).unwrap()
+}
+
+#[test]
+fn an_item_that_is_stored_expired_has_a_negative_ttl_without_its_sign() {
+    let server = start(live_server::config()).unwrap();
+    let mut lines = WatchedLines::new(&server, "mutations");
+    let mut client = live_server::connect(&server);
+    let mut store_and_read_ttl = |request: &str, reply: &str| -> u32 {
+        live_server::expect_reply(&mut client, request.as_bytes(), reply.as_bytes());
+        field(&lines.next(), "ttl").parse().unwrap()
+    };
+    // Negative, and a Unix time that has passed.
+    for request in [
+        "set a 0 -1 1\r\n1\r\n",
+        "set a 0 -100 1\r\n1\r\n",
+        "set a 0 2592001 1\r\n1\r\n",
+        "add b 0 1000000000 1\r\n1\r\n",
+    ] {
+        assert!(store_and_read_ttl(request, "STORED\r\n") >= 1 << 31, "{request}");
+    }
+    assert!(store_and_read_ttl("ms a 1 T-1\r\n1\r\n", "HD\r\n") >= 1 << 31);
+    assert_eq!(store_and_read_ttl("set a 0 0 1\r\n1\r\n", "STORED\r\n"), 0);
+    let ttl = store_and_read_ttl("set a 0 100 1\r\n1\r\n", "STORED\r\n");
+    assert!((99..=100).contains(&ttl), "{ttl}");
+    // An append keeps the item's time, and its line has the length of the whole item.
+    live_server::expect_reply(&mut client, b"append a 0 0 2\r\n23\r\n", b"STORED\r\n");
+    let line = lines.next();
+    assert_eq!(field(&line, "size"), "3", "{line}");
+    assert!((98..=100).contains(&field(&line, "ttl").parse().unwrap()), "{line}");
+}
+
+#[test]
+fn an_item_that_a_get_has_created_was_not_found() {
+    let server = start(live_server::config()).unwrap();
+    let mut lines = WatchedLines::new(&server, "fetchers");
+    let mut client = live_server::connect(&server);
+    for (request, reply, status) in [
+        ("mg a v N30\r\n", "VA 0 W\r\n\r\n", "not_found"),
+        ("mg a v N30\r\n", "VA 0 Z\r\n\r\n", "found"),
+        ("mg b T30\r\n", "EN\r\n", "not_found"),
+    ] {
+        live_server::expect_reply(&mut client, request.as_bytes(), reply.as_bytes());
+        let line = lines.next();
+        assert_eq!(field(&line, "status"), status, "{request}: {line}");
+    }
+}
+
 #[test]
 fn watcher_of_a_prefix_receives_no_lines_of_other_keys() {
     let server = start(live_server::config()).unwrap();

@@ -3,6 +3,7 @@
 //! Every value is checked against the column's range, so that a file of another program causes an error message and
 //! never a wrong number. Compression, encodings and pages are the `parquet` crate's.
 
+use super::text::whole_number_of;
 use crate::TraceError;
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -26,6 +27,9 @@ pub(super) struct ColumnDecoder {
     numbers: Vec<i64>,
     /// Numbers of 32 bits, before they are widened.
     ints: Vec<i32>,
+    floats: Vec<f64>,
+    /// Floats of 32 bits, before they are widened.
+    short_floats: Vec<f32>,
     strings: Vec<ByteArray>,
 }
 
@@ -62,6 +66,8 @@ impl ColumnDecoder {
             repetition_levels: Vec::new(),
             numbers: Vec::new(),
             ints: Vec::new(),
+            floats: Vec::new(),
+            short_floats: Vec::new(),
             strings: Vec::new(),
         }
     }
@@ -73,6 +79,11 @@ impl ColumnDecoder {
         number_max: u64,
         output: &mut Vec<Option<u64>>,
     ) -> Result<(), TraceError> {
+        if self.has_floats() {
+            let to_number = |number| whole_number_of(number).filter(|&whole| whole <= number_max);
+            let expected = format!("a whole number from 0 to {number_max}");
+            return self.read_floats(row_count, &expected, to_number, output);
+        }
         self.decode_rows(row_count)?;
         output.reserve(row_count);
         let first_row = self.next_row;
@@ -99,6 +110,68 @@ impl ColumnDecoder {
         }
         self.next_row += row_count as u64;
         Ok(())
+    }
+
+    fn has_floats(&self) -> bool {
+        matches!(
+            self.reader,
+            ColumnReader::FloatColumnReader(_) | ColumnReader::DoubleColumnReader(_)
+        )
+    }
+
+    /// Reads up to `row_count` floats as `convert` reads them, null and NaN as `None`.
+    pub(super) fn read_floats(
+        &mut self,
+        row_count: usize,
+        expected: &str,
+        convert: impl Fn(f64) -> Option<u64>,
+        output: &mut Vec<Option<u64>>,
+    ) -> Result<(), TraceError> {
+        self.decode_rows(row_count)?;
+        let mut floats = self.floats.iter().copied();
+        for offset in 0..row_count {
+            let float = if self.is_present(offset) { floats.next() } else { None };
+            let converted = float.filter(|float| !float.is_nan()).map(|float| {
+                convert(float).ok_or_else(|| {
+                    let fault = format!("expected {expected}, found {float}");
+                    self.error_at_row(self.next_row + offset as u64, &fault)
+                })
+            });
+            output.push(converted.transpose()?);
+        }
+        self.next_row += row_count as u64;
+        Ok(())
+    }
+
+    /// Reads up to `row_count` texts as `convert` reads them, null and empty ones as `None`.
+    pub(super) fn read_texts(
+        &mut self,
+        row_count: usize,
+        expected: &str,
+        output: &mut Vec<Option<u64>>,
+        mut convert: impl FnMut(&[u8]) -> Option<u64>,
+    ) -> Result<(), TraceError> {
+        self.decode_rows(row_count)?;
+        let mut texts = self.strings.iter().map(ByteArray::data);
+        for offset in 0..row_count {
+            let text = if self.is_present(offset) { texts.next() } else { None };
+            let converted = text.filter(|text| !text.is_empty()).map(|text| {
+                convert(text).ok_or_else(|| {
+                    let text = String::from_utf8_lossy(text);
+                    let fault = format!("expected {expected}, found \"{text}\"");
+                    self.error_at_row(self.next_row + offset as u64, &fault)
+                })
+            });
+            output.push(converted.transpose()?);
+        }
+        self.next_row += row_count as u64;
+        Ok(())
+    }
+
+    /// Whether a row that was just read is not null.
+    fn is_present(&self, offset: usize) -> bool {
+        let level = self.definition_levels.get(offset);
+        level.is_none_or(|&level| level == self.max_definition_level)
     }
 
     /// Reads up to `row_count` numbers of 64 bits, which must not be null; used for the key column.
@@ -153,11 +226,11 @@ impl ColumnDecoder {
         self.decode_rows(row_count)?;
         let mut values = self.strings.iter();
         for offset in 0..row_count {
-            let is_present = self
-                .definition_levels
-                .get(offset)
-                .is_none_or(|&level| level == self.max_definition_level);
-            consume(if is_present { values.next().map(ByteArray::data) } else { None });
+            consume(if self.is_present(offset) {
+                values.next().map(ByteArray::data)
+            } else {
+                None
+            });
         }
         self.next_row += row_count as u64;
         Ok(())
@@ -204,6 +277,7 @@ impl ColumnDecoder {
         self.definition_levels.clear();
         self.repetition_levels.clear();
         self.numbers.clear();
+        self.floats.clear();
         self.strings.clear();
         let levels = (&mut self.definition_levels, &mut self.repetition_levels);
         let rows_read = match &mut self.reader {
@@ -218,6 +292,15 @@ impl ColumnDecoder {
                     if is_signed { int.into() } else { i64::from(int as u32) }
                 };
                 self.numbers.extend(self.ints.iter().map(widen));
+                rows_read
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                read_rows(reader, row_count, levels, &mut self.floats)
+            }
+            ColumnReader::FloatColumnReader(reader) => {
+                self.short_floats.clear();
+                let rows_read = read_rows(reader, row_count, levels, &mut self.short_floats);
+                self.floats.extend(self.short_floats.iter().copied().map(f64::from));
                 rows_read
             }
             ColumnReader::ByteArrayColumnReader(reader) => {

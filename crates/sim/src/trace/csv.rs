@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
-use super::text::{TIME_FORMATS, parse_whole_number};
+use super::text::{TIME_FORMATS, WHOLE_NUMBER, parse_whole};
 use super::{Columns, Op};
 use crate::TraceError;
 use std::borrow::Cow;
@@ -37,6 +37,7 @@ pub(super) struct CsvParser {
     size: Option<usize>,
     op: Option<usize>,
     ttl: Option<usize>,
+    op_count: Option<usize>,
     column_count: usize,
 }
 
@@ -90,6 +91,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<CsvParser, 
         size: find_index("size")?,
         op: find_index("op")?,
         ttl: find_index("ttl")?,
+        op_count: find_index("op_count")?,
         column_count: names.len(),
     })
 }
@@ -162,12 +164,7 @@ impl CsvRow<'_> {
         let Some(cell) = self.non_empty_cell(index) else {
             return Ok(None);
         };
-        let max = u64::from(u32::MAX);
-        let expected = || format!("a whole number from 0 to {max}");
-        parse_whole_number(cell)
-            .filter(|&number| number <= max)
-            .map(Some)
-            .ok_or_else(|| self.cell_error(column, &expected(), cell))
+        parse_whole(cell).map(Some).ok_or_else(|| self.cell_error(column, WHOLE_NUMBER, cell))
     }
 
     fn parse_columns<'r>(
@@ -188,6 +185,7 @@ impl CsvRow<'_> {
             size: self.parse_number("size", parser.size)?,
             ttl: self.parse_number("ttl", parser.ttl)?,
             op: self.non_empty_cell(parser.op).map(Op::parse),
+            request_count: self.parse_number("op_count", parser.op_count)?,
         })
     }
 }

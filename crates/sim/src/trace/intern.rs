@@ -217,9 +217,7 @@ impl Collector {
         }
         let has_only_requests = self.timeline.has_only_requests();
         if self.mode == Mode::Bytes {
-            if !has_only_requests {
-                self.fill_sizes();
-            }
+            self.fill_sizes();
             self.pair_sizes(has_only_requests);
         }
         self.interned.timeline = (!has_only_requests).then_some(self.timeline);
@@ -316,6 +314,20 @@ mod tests {
             );
         }
         assert_eq!(interner.len() as usize, expected.len());
+    }
+
+    #[test]
+    fn reads_of_unknown_size_have_the_last_or_the_next_size_of_their_key() {
+        let batch = Batch {
+            key: vec![7, 8, 7, 7, 8, 9],
+            size: vec![Some(10), None, None, Some(20), Some(5), None],
+            ..Batch::default()
+        };
+        let mut collector = Collector::new(Mode::Bytes);
+        collector.add_batch("t", &batch).unwrap();
+        let trace = collector.finish(true);
+        assert_eq!((trace.ids, trace.sizes), (vec![0, 1, 0, 2, 1], vec![10, 5, 20]));
+        assert_eq!(trace.without_size, 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
-use super::text::TIME_FORMATS;
+use super::text::{TIME_FORMATS, WHOLE_NUMBER, whole_number_of};
 use super::{Columns, Op};
 use crate::TraceError;
 use serde_json::Value;
@@ -84,7 +84,7 @@ impl<'a> JsonRow<'a> {
     ) -> Result<u64, TraceError> {
         let range_error =
             || self.member_error(column, &format!("a whole number from 0 to {max}"), value);
-        value.as_u64().filter(|&number| number <= max).ok_or_else(range_error)
+        to_whole_number(value).filter(|&number| number <= max).ok_or_else(range_error)
     }
 
     pub(super) fn text(&self, column: &'static str) -> Result<Option<&str>, TraceError> {
@@ -130,12 +130,11 @@ impl<'a> JsonRow<'a> {
         names: &ColumnNames,
         sink: &RowSink<'_>,
     ) -> Result<ParsedRow<'_>, TraceError> {
-        let parse_u32 = |column: &'static str| {
-            let max = u64::from(u32::MAX);
-            match self.member(names.name(column)) {
-                None => Ok(None),
-                Some(value) => self.parse_whole_number(column, value, max).map(Some),
-            }
+        let parse_whole = |column: &'static str| {
+            let to_number = |value| {
+                to_whole_number(value).ok_or_else(|| self.member_error(column, WHOLE_NUMBER, value))
+            };
+            self.member(names.name(column)).map(to_number).transpose()
         };
         let key_value = self.require_value("key", self.member(names.name("key")))?;
         let key =
@@ -161,9 +160,15 @@ impl<'a> JsonRow<'a> {
             row_number: self.row_number,
             key,
             time: time_us.transpose()?,
-            size: parse_u32("size")?,
+            size: parse_whole("size")?,
             op: op.transpose()?.map(|name| Op::parse(name.as_bytes())),
-            ttl: parse_u32("ttl")?,
+            ttl: parse_whole("ttl")?,
+            request_count: parse_whole("op_count")?,
         })
     }
+}
+
+/// A whole number, also one that is written as a float.
+fn to_whole_number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| whole_number_of(value.as_f64()?))
 }

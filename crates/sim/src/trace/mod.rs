@@ -22,12 +22,14 @@ mod parquet_file;
 #[cfg(feature = "parquet")]
 mod parquet_writer;
 mod pattern;
+mod repeated;
 mod rows;
 mod text;
 pub(crate) mod timeline;
 pub mod watch;
 pub mod writer;
 
+use self::repeated::RepeatedRows;
 use crate::TraceError;
 use std::io::{BufReader, Read};
 
@@ -99,6 +101,18 @@ impl Batch {
         self.key.is_empty()
     }
 
+    /// Appends a row of a batch with the same columns.
+    fn push_row_of(&mut self, other: &Self, row: usize) {
+        fn push<T: Copy>(column: &mut Vec<T>, other_column: &[T], row: usize) {
+            column.extend(other_column.get(row));
+        }
+        push(&mut self.key, &other.key, row);
+        push(&mut self.time, &other.time, row);
+        push(&mut self.size, &other.size, row);
+        push(&mut self.op, &other.op, row);
+        push(&mut self.ttl, &other.ttl, row);
+    }
+
     /// Forgets the rows and keeps the memory.
     pub fn clear(&mut self) {
         self.key.clear();
@@ -137,6 +151,8 @@ pub struct StreamFacts {
     pub key_collisions: u64,
     /// Lines without a row: those that a pattern does not match, and those of `watch` that report no get or write.
     pub skipped_lines: u64,
+    /// Rows that are left out because their size or TTL is greater than a column of 32 bits holds.
+    pub oversized_rows: u64,
 }
 
 /// The file formats, chosen by the file name extension.
@@ -192,17 +208,25 @@ pub fn open_with<S: Source + Send>(
 ) -> Result<Box<dyn KeyStream>, TraceError> {
     if let Some(pattern) = &layout.pattern {
         let source = BufReader::new(source);
-        return Ok(Box::new(pattern::open(name, source, columns, layout, pattern)));
+        let rows = pattern::open(name, source, columns, layout, pattern);
+        return Ok(Box::new(RepeatedRows::new(rows)));
     }
     let format = layout.format.map_or_else(|| Format::of(name), Ok)?;
     match format {
-        Format::Csv => Ok(Box::new(csv::open(name, BufReader::new(source), columns, layout)?)),
+        Format::Csv => {
+            let rows = csv::open(name, BufReader::new(source), columns, layout)?;
+            Ok(Box::new(RepeatedRows::new(rows)))
+        }
         Format::JsonLines => {
-            Ok(Box::new(jsonl::open(name, BufReader::new(source), columns, layout)))
+            let rows = jsonl::open(name, BufReader::new(source), columns, layout);
+            Ok(Box::new(RepeatedRows::new(rows)))
         }
         Format::Watch => Ok(Box::new(watch::open(name, BufReader::new(source), columns))),
         #[cfg(feature = "parquet")]
-        Format::Parquet => Ok(Box::new(parquet::KeyReader::new(name, source, columns, layout)?)),
+        Format::Parquet => {
+            let rows = parquet::KeyReader::new(name, source, columns, layout)?;
+            Ok(Box::new(RepeatedRows::new(rows)))
+        }
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(TraceError::file(name, "this build reads no Parquet")),
     }

@@ -1,9 +1,10 @@
 //! Key streams as Parquet files: the requested columns, batch by batch.
 
 use super::column::ColumnDecoder;
-use super::layout::{ColumnNames, Layout};
-use super::parquet_file::{ColumnRef, ParquetFile, RowRanges};
-use super::text::TextKeys;
+use super::layout::{ColumnNames, Layout, TimeUnit};
+use super::parquet_file::{ColumnRef, NumberKind, ParquetFile, RowRanges};
+use super::repeated::CountedRows;
+use super::text::{TIME_FORMATS, TextKeys, is_number, parse_time};
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
@@ -20,9 +21,14 @@ pub(super) struct KeyReader<S: ChunkReader + 'static> {
     names: ColumnNames,
     /// Nanoseconds of one unit of time; `None` if times stay as they are.
     unit_ns: Option<u64>,
+    /// The unit of times that are text, as that of other files.
+    text_time_unit: Option<TimeUnit>,
+    time_kind: NumberKind,
     has_unitless_time: bool,
     has_text_keys: bool,
     text_keys: TextKeys,
+    request_counts: Vec<u64>,
+    oversized_rows: u64,
 }
 
 /// One value for each column of the format.
@@ -32,6 +38,7 @@ struct PerColumn<T> {
     size: Option<T>,
     op: Option<T>,
     ttl: Option<T>,
+    op_count: Option<T>,
 }
 
 impl<S: ChunkReader + 'static> KeyReader<S> {
@@ -54,9 +61,11 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             column_if_present(&parquet_file, names, column, found_column)
         };
         // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
+        let time = parquet_file.find_time_column_as(names.name("time"));
+        let time = column_if_present(&parquet_file, names, "time", time)?;
         let column_refs = PerColumn {
             key,
-            time: find_number_column("time")?,
+            time,
             size: find_number_column("size")?,
             op: column_if_present(
                 &parquet_file,
@@ -65,9 +74,12 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 parquet_file.find_string_column_as("op", names.name("op")),
             )?,
             ttl: find_number_column("ttl")?,
+            op_count: find_number_column("op_count")?,
         };
-        let unit_in_file = column_refs.time.and_then(|time| parquet_file.time_unit_ns(time));
-        let has_unitless_time = column_refs.time.is_some() && unit_in_file.is_none();
+        let time_kind = time.map_or(NumberKind::Whole, |time| parquet_file.number_kind(time));
+        let unit_in_file = time.and_then(|time| parquet_file.time_unit_ns(time));
+        let has_unitless_time =
+            time.is_some() && unit_in_file.is_none() && time_kind != NumberKind::Text;
         let unit_ns =
             layout.time_unit.map(|unit| unit_in_file.unwrap_or(unit.microseconds() * 1000));
         let row_ranges = RowRanges::of(&parquet_file);
@@ -80,9 +92,13 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             scratch: Vec::new(),
             names: names.clone(),
             unit_ns,
+            text_time_unit: layout.time_unit,
+            time_kind,
             has_unitless_time,
             has_text_keys,
             text_keys: TextKeys::default(),
+            request_counts: Vec::new(),
+            oversized_rows: 0,
         })
     }
 
@@ -103,6 +119,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             size: open_if(self.columns_wanted.size, self.column_refs.size)?,
             op: open_if(self.columns_wanted.op, self.column_refs.op)?,
             ttl: open_if(self.columns_wanted.ttl, self.column_refs.ttl)?,
+            op_count: open_if(true, self.column_refs.op_count)?,
         })
     }
 
@@ -125,23 +142,39 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             decoders.key.read_keys(row_count, &mut batch.key)?;
         }
         if self.columns_wanted.time {
-            match &mut decoders.time {
-                Some(decoder) => decode_numbers(decoder, row_count, u64::MAX, &mut self.scratch)?,
-                None => self.scratch.clear(),
-            }
-            let time_in_file = |offset: usize| self.scratch.get(offset).copied().flatten();
-            let unit_ns = self.unit_ns;
-            let row_time = |offset: usize| match time_in_file(offset) {
-                Some(time) => unit_ns.map_or(time, |unit_ns| to_microseconds(time, unit_ns)),
-                None => first_row + offset as u64,
+            let time_reader = TimeReader {
+                kind: self.time_kind,
+                unit_ns: self.unit_ns,
+                text_unit: self.text_time_unit,
+                has_unitless_time: &mut self.has_unitless_time,
             };
-            batch.time.extend((0..row_count).map(row_time));
+            time_reader.read(decoders.time.as_mut(), row_count, &mut self.scratch)?;
+            let row_time =
+                |(offset, time): (usize, &Option<u64>)| time.unwrap_or(first_row + offset as u64);
+            batch.time.extend(self.scratch.iter().enumerate().map(row_time));
         }
+        let mut oversized_offsets = Vec::new();
         if self.columns_wanted.size {
-            append_u32s(decoders.size.as_mut(), row_count, &mut self.scratch, &mut batch.size)?;
+            append_u32s(
+                decoders.size.as_mut(),
+                row_count,
+                &mut self.scratch,
+                &mut batch.size,
+                &mut oversized_offsets,
+            )?;
         }
         if self.columns_wanted.ttl {
-            append_u32s(decoders.ttl.as_mut(), row_count, &mut self.scratch, &mut batch.ttl)?;
+            append_u32s(
+                decoders.ttl.as_mut(),
+                row_count,
+                &mut self.scratch,
+                &mut batch.ttl,
+                &mut oversized_offsets,
+            )?;
+        }
+        if let Some(decoder) = &mut decoders.op_count {
+            decode_numbers(decoder, row_count, u64::MAX, &mut self.scratch)?;
+            self.request_counts.extend(self.scratch.iter().map(|count| count.unwrap_or(1)));
         }
         if self.columns_wanted.op {
             match &mut decoders.op {
@@ -151,7 +184,70 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 None => batch.op.resize(batch.op.len() + row_count, None),
             }
         }
+        self.leave_out(&mut oversized_offsets, row_count);
         Ok(())
+    }
+
+    /// Gives no request to rows with a number that its column cannot hold.
+    fn leave_out(&mut self, oversized_offsets: &mut Vec<usize>, row_count: usize) {
+        if oversized_offsets.is_empty() {
+            return;
+        }
+        oversized_offsets.sort_unstable();
+        oversized_offsets.dedup();
+        self.oversized_rows += oversized_offsets.len() as u64;
+        self.request_counts.resize(row_count, 1);
+        for &offset in &*oversized_offsets {
+            self.request_counts[offset] = 0;
+        }
+    }
+}
+
+/// How the times of a file become numbers.
+struct TimeReader<'a> {
+    kind: NumberKind,
+    unit_ns: Option<u64>,
+    text_unit: Option<TimeUnit>,
+    has_unitless_time: &'a mut bool,
+}
+
+impl TimeReader<'_> {
+    /// Replaces `times` by those of the next rows, in microseconds if there is a unit, else in the file's own unit; null as
+    /// `None`.
+    fn read(
+        self,
+        decoder: Option<&mut ColumnDecoder>,
+        row_count: usize,
+        times: &mut Vec<Option<u64>>,
+    ) -> Result<(), TraceError> {
+        times.clear();
+        let Some(decoder) = decoder else {
+            times.resize(row_count, None);
+            return Ok(());
+        };
+        let unit_ns = self.unit_ns;
+        match self.kind {
+            NumberKind::Whole => {
+                decoder.read_numbers(row_count, u64::MAX, times)?;
+                if let Some(unit_ns) = unit_ns {
+                    times
+                        .iter_mut()
+                        .flatten()
+                        .for_each(|time| *time = to_microseconds(*time, unit_ns));
+                }
+                Ok(())
+            }
+            NumberKind::Float => {
+                let units_per_number = unit_ns.map_or(1.0, |unit_ns| unit_ns as f64 / 1000.0);
+                let to_time =
+                    |number: f64| (number >= 0.0).then_some((number * units_per_number) as u64);
+                decoder.read_floats(row_count, "a time of 0 or later", to_time, times)
+            }
+            NumberKind::Text => decoder.read_texts(row_count, TIME_FORMATS, times, |text| {
+                *self.has_unitless_time |= is_number(text);
+                parse_time(text, self.text_unit)
+            }),
+        }
     }
 }
 
@@ -185,16 +281,22 @@ fn decode_numbers(
     decoder.read_numbers(row_count, max, scratch)
 }
 
-/// Appends a column of 32-bit numbers, nulls where the file has no such column.
+/// Appends a column of 32-bit numbers, nulls where the file has no such column, and the offsets of rows whose number is
+/// greater.
 fn append_u32s(
     decoder: Option<&mut ColumnDecoder>,
     row_count: usize,
     scratch: &mut Vec<Option<u64>>,
     output: &mut Vec<Option<u32>>,
+    oversized_offsets: &mut Vec<usize>,
 ) -> Result<(), TraceError> {
     match decoder {
         Some(decoder) => {
-            decode_numbers(decoder, row_count, u32::MAX.into(), scratch)?;
+            decode_numbers(decoder, row_count, u64::MAX, scratch)?;
+            let is_oversized =
+                |number: &Option<u64>| number.is_some_and(|number| number > u64::from(u32::MAX));
+            let offsets = scratch.iter().enumerate().filter(|(_, number)| is_oversized(number));
+            oversized_offsets.extend(offsets.map(|(offset, _)| offset));
             output.extend(scratch.iter().map(|number| number.map(|number| number as u32)));
         }
         None => output.resize(output.len() + row_count, None),
@@ -205,6 +307,7 @@ fn append_u32s(
 impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
+        self.request_counts.clear();
         if let Some((group, row_range, is_first)) = self.row_ranges.next(BATCH_ROWS) {
             let mut append_range = || {
                 if is_first {
@@ -233,6 +336,13 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
             hashed_keys: self.text_keys.distinct_hashes(),
             key_collisions: self.text_keys.collisions(),
             skipped_lines: 0,
+            oversized_rows: self.oversized_rows,
         }
+    }
+}
+
+impl<S: ChunkReader + Send + 'static> CountedRows for KeyReader<S> {
+    fn request_counts(&self) -> &[u64] {
+        &self.request_counts
     }
 }

@@ -4,7 +4,7 @@
 
 use super::column::{ColumnDecoder, catch_panics};
 use crate::TraceError;
-use parquet::basic::{LogicalType, TimeUnit, Type};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::ops::Range;
 
@@ -19,6 +19,14 @@ pub(super) struct ParquetFile<S: ChunkReader + 'static> {
 pub(super) struct ColumnRef {
     index: usize,
     name: &'static str,
+}
+
+/// How a file stores the numbers of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NumberKind {
+    Whole,
+    Float,
+    Text,
 }
 
 impl<S: ChunkReader + 'static> ParquetFile<S> {
@@ -89,25 +97,48 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
         self.find_number_column_as(name, name)
     }
 
-    /// A column of whole numbers that has another name in the file.
+    /// A column of whole numbers, perhaps as floats, that has another name in the file.
     pub(super) fn find_number_column_as(
         &self,
         name: &'static str,
         name_in_file: &str,
     ) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, name_in_file, &[Type::INT32, Type::INT64], false)
+        let types = [Type::INT32, Type::INT64, Type::FLOAT, Type::DOUBLE];
+        self.find(name, name_in_file, &types, false)
+    }
+
+    /// A column of times: numbers, or text.
+    pub(super) fn find_time_column_as(
+        &self,
+        name_in_file: &str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
+        let types = [Type::INT32, Type::INT64, Type::FLOAT, Type::DOUBLE, Type::BYTE_ARRAY];
+        self.find("time", name_in_file, &types, false)
+    }
+
+    /// How the file stores the numbers of a column.
+    pub(super) fn number_kind(&self, column_ref: ColumnRef) -> NumberKind {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        match schema.column(column_ref.index).physical_type() {
+            Type::FLOAT | Type::DOUBLE => NumberKind::Float,
+            Type::BYTE_ARRAY => NumberKind::Text,
+            _ => NumberKind::Whole,
+        }
     }
 
     /// Nanoseconds of one unit of a column, if its type states a unit of time.
     pub(super) fn time_unit_ns(&self, column_ref: ColumnRef) -> Option<u64> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(column_ref.index);
-        match column.logical_type_ref() {
-            Some(LogicalType::Timestamp(timestamp)) => Some(match timestamp.unit {
+        match (column.logical_type_ref(), column.converted_type()) {
+            (Some(LogicalType::Timestamp(timestamp)), _) => Some(match timestamp.unit {
                 TimeUnit::MILLIS => 1_000_000,
                 TimeUnit::MICROS => 1000,
                 TimeUnit::NANOS => 1,
             }),
+            (Some(LogicalType::Date), _) | (_, ConvertedType::DATE) => Some(86_400_000_000_000),
+            (_, ConvertedType::TIMESTAMP_MILLIS) => Some(1_000_000),
+            (_, ConvertedType::TIMESTAMP_MICROS) => Some(1000),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 use super::layout::{Layout, LinePattern};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
-use super::text::{TIME_FORMATS, parse_whole_number};
+use super::text::{TIME_FORMATS, WHOLE_NUMBER, parse_whole};
 use super::{Columns, Op};
 use crate::TraceError;
 use regex::bytes::{Captures, Regex};
@@ -68,11 +68,8 @@ impl LineParser for PatternParser {
             TraceError::row(file, row_number, fault).in_column(column)
         };
         let parse_number = |column: &'static str| {
-            let max = u64::from(u32::MAX);
             let parse = |text: &[u8]| {
-                let expected = format!("a whole number from 0 to {max}");
-                let parsed = parse_whole_number(text).filter(|&number| number <= max);
-                parsed.ok_or_else(|| group_error(column, &expected, text))
+                parse_whole(text).ok_or_else(|| group_error(column, WHOLE_NUMBER, text))
             };
             group_text(&captures, column).map(parse).transpose()
         };
@@ -86,6 +83,7 @@ impl LineParser for PatternParser {
             size: parse_number("size")?,
             op: group_text(&captures, "op").map(parse_op),
             ttl: parse_number("ttl")?,
+            request_count: None,
         };
         parsed_row.push(sink);
         Ok(())

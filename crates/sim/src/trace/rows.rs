@@ -2,6 +2,7 @@
 
 use super::layout::{ColumnNames, TimeUnit};
 use super::lines::Lines;
+use super::repeated::CountedRows;
 use super::text::{TextKeys, is_number, parse_time};
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
@@ -38,6 +39,10 @@ pub(super) struct RowSink<'a> {
     pub(super) has_unitless_time: &'a Cell<bool>,
     /// Lines that hold no row.
     pub(super) skipped_lines: &'a mut u64,
+    /// Rows with a number that its column cannot hold.
+    pub(super) oversized_rows: &'a mut u64,
+    /// How many requests each row stands for; empty where each stands for one.
+    pub(super) request_counts: &'a mut Vec<u64>,
 }
 
 impl RowSink<'_> {
@@ -60,6 +65,8 @@ pub(super) struct LineRows<R, P> {
     has_unitless_time: Cell<bool>,
     keys: TextKeys,
     skipped_lines: u64,
+    oversized_rows: u64,
+    request_counts: Vec<u64>,
     is_finished: bool,
 }
 
@@ -80,6 +87,8 @@ impl<R: BufRead + Send, P: LineParser> LineRows<R, P> {
             has_unitless_time: Cell::new(false),
             keys: TextKeys::default(),
             skipped_lines: 0,
+            oversized_rows: 0,
+            request_counts: Vec::new(),
             is_finished: false,
         }
     }
@@ -88,6 +97,7 @@ impl<R: BufRead + Send, P: LineParser> LineRows<R, P> {
 impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
+        self.request_counts.clear();
         let mut sink = RowSink {
             batch,
             keys: &mut self.keys,
@@ -95,6 +105,8 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
             time_unit: self.time_unit,
             has_unitless_time: &self.has_unitless_time,
             skipped_lines: &mut self.skipped_lines,
+            oversized_rows: &mut self.oversized_rows,
+            request_counts: &mut self.request_counts,
         };
         while sink.batch.len() < BATCH_ROWS && !self.is_finished {
             if self.lines.is_truncated() || self.lines.next()?.is_none() {
@@ -126,7 +138,14 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
             hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
             skipped_lines: self.skipped_lines,
+            oversized_rows: self.oversized_rows,
         }
+    }
+}
+
+impl<R: BufRead + Send, P: LineParser> CountedRows for LineRows<R, P> {
+    fn request_counts(&self) -> &[u64] {
+        &self.request_counts
     }
 }
 
@@ -146,11 +165,18 @@ pub(super) struct ParsedRow<'a> {
     pub(super) size: Option<u64>,
     pub(super) op: Option<Op>,
     pub(super) ttl: Option<u64>,
+    /// How many requests the row stands for.
+    pub(super) request_count: Option<u64>,
 }
 
 impl ParsedRow<'_> {
-    /// Appends the key and the values of the columns that are wanted.
+    /// Appends the key and the values of the columns that are wanted, unless one of them is too large.
     pub(super) fn push(&self, sink: &mut RowSink<'_>) {
+        if self.is_oversized(sink.columns_wanted) {
+            *sink.oversized_rows += 1;
+            return;
+        }
+        self.push_request_count(sink);
         let batch = &mut *sink.batch;
         batch.key.push(match self.key {
             KeyCell::Number(number) => number,
@@ -167,6 +193,23 @@ impl ParsedRow<'_> {
         }
         if sink.columns_wanted.ttl {
             batch.ttl.push(self.ttl.map(|ttl| ttl as u32));
+        }
+    }
+
+    fn is_oversized(&self, columns_wanted: Columns) -> bool {
+        let is_too_large =
+            |number: Option<u64>| number.is_some_and(|number| number > u64::from(u32::MAX));
+        columns_wanted.size && is_too_large(self.size)
+            || columns_wanted.ttl && is_too_large(self.ttl)
+    }
+
+    /// Appends how many requests the row stands for, from the first row on that states it.
+    fn push_request_count(&self, sink: &mut RowSink<'_>) {
+        if self.request_count.is_some() {
+            sink.request_counts.resize(sink.batch.len(), 1);
+        }
+        if self.request_count.is_some() || !sink.request_counts.is_empty() {
+            sink.request_counts.push(self.request_count.unwrap_or(1));
         }
     }
 }

@@ -59,6 +59,24 @@ pub(super) fn parse_whole_number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// What a cell with a number looks like, for errors; a row with a greater one is left out.
+pub(super) const WHOLE_NUMBER: &str = "a whole number from 0 to 4294967295";
+
+/// A whole number, also one that is written as a float (`10.0`), as programs write a column with gaps; `u64::MAX` for one
+/// that is greater.
+pub(super) fn parse_whole(text: &[u8]) -> Option<u64> {
+    parse_whole_number(text).or_else(|| {
+        let is_float = text.first()?.is_ascii_digit();
+        let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+        if is_float { whole_number_of(number) } else { None }
+    })
+}
+
+/// The value of a float that is a whole number; `u64::MAX` for one that is greater.
+pub(super) fn whole_number_of(number: f64) -> Option<u64> {
+    (number >= 0.0 && number.is_finite() && number.fract() == 0.0).then_some(number as u64)
+}
+
 /// Forms of date and time that are read besides numbers: access logs, ISO 8601.
 const ZONED_FORMATS: [&str; 3] =
     ["%d/%b/%Y:%H:%M:%S %z", "%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z"];
@@ -136,6 +154,29 @@ mod tests {
             assert_eq!(keys.key_of_text(text), xxh3_64(text));
         }
         assert_eq!((keys.distinct_hashes(), keys.collisions()), (6, 0));
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_as_a_float() {
+        for (text, number) in [
+            ("10", Some(10)),
+            ("10.0", Some(10)),
+            ("0.0", Some(0)),
+            ("1e+3", Some(1000)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("10.5", None),
+            ("-1", None),
+            ("-0.0", None),
+            ("+1", None),
+            ("nan", None),
+            ("inf", None),
+            ("", None),
+            (" 1", None),
+            ("1e999", None),
+        ] {
+            assert_eq!(parse_whole(text.as_bytes()), number, "{text}");
+        }
     }
 
     #[test]

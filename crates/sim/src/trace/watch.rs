@@ -74,6 +74,13 @@ impl<'l> WatchLine<'l> {
     }
 }
 
+impl WatchLine<'_> {
+    /// Whether the item of a store has a negative TTL: it is expired when it is stored.
+    pub fn is_stored_expired(&self) -> bool {
+        self.ttl_s.is_some_and(|ttl_s| ttl_s >= NEGATIVE_TTL_S_MIN)
+    }
+}
+
 /// The time of a line: seconds, a dot, and microseconds without leading zeros, as memcached 1.6 prints them.
 fn parse_time_us(text: &[u8]) -> u64 {
     let (seconds, microseconds) = match text.iter().position(|&byte| byte == b'.') {
@@ -152,7 +159,7 @@ impl Accesses {
             }
             b"item_store" if !line.key.is_empty() => {
                 let ttl = line.ttl_s.unwrap_or_default();
-                let write = if ttl >= NEGATIVE_TTL_S_MIN {
+                let write = if line.is_stored_expired() {
                     new_access(Op::Delete, None, None)
                 } else {
                     new_access(Op::parse(line.command), value_size(), Some(ttl as u32))
@@ -215,6 +222,7 @@ impl WatchParser {
             size: access.size.map(u64::from),
             op: Some(access.op),
             ttl: access.ttl.map(u64::from),
+            request_count: None,
         };
         parsed_row.push(sink);
     }

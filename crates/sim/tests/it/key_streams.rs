@@ -121,6 +121,46 @@ fn read_with_layout(
     Ok((batch, stream.facts()))
 }
 
+#[test]
+fn whole_numbers_may_be_written_as_floats() {
+    let (batch, _) = read_all_rows("t.csv", b"key,size,ttl\n1,10.0,0.0\n2,,\n3,1e3,60\n").unwrap();
+    assert_eq!(batch.size, [Some(10), None, Some(1000)]);
+    assert_eq!(batch.ttl, [Some(0), None, Some(60)]);
+    let text = b"{\"key\":1,\"size\":10.0}\n{\"key\":2,\"size\":null,\"ttl\":5.0}\n";
+    let (batch, _) = read_all_rows("t.jsonl", text).unwrap();
+    assert_eq!((batch.size, batch.ttl), (vec![Some(10), None], vec![None, Some(5)]));
+    for text in ["key,size\n1,10.5\n", "key,size\n1,-1.0\n", "key,size\n1,inf\n"] {
+        assert!(read_error("t.csv", text).contains("expected a whole number"), "{text}");
+    }
+}
+
+#[test]
+fn a_row_counts_as_often_as_op_count_says() {
+    let csv = b"key,op,op_count\na,GET,2\nb,GET,\na,SET,1\nc,GET,0\na,GET,3.0\n".to_vec();
+    let (batch, _) = read_all_rows("t.csv", &csv).unwrap();
+    let a = batch.key[0];
+    assert_eq!(batch.key.iter().filter(|&&key| key == a).count(), 6);
+    assert_eq!(batch.op.iter().flatten().filter(|&&op| op == Op::Get).count(), 6);
+    let text = b"{\"key\":5}\n{\"key\":6,\"op_count\":2}\n{\"key\":7}\n";
+    assert_eq!(read_all_rows("t.jsonl", text).unwrap().0.key, [5, 6, 6, 7]);
+}
+
+#[test]
+fn a_size_that_cannot_be_held_leaves_its_row_out() {
+    let layout = Layout::default();
+    for text in ["key,size\n1,5000000000\n2,7\n", "key,size\n1,99999999999999999999999\n2,7\n"] {
+        let (batch, facts) = read_with_layout("t.csv", text, &layout).unwrap();
+        assert_eq!((batch.key, batch.size, facts.oversized_rows), (vec![2], vec![Some(7)], 1));
+    }
+    let text = "{\"key\":1,\"ttl\":5000000000,\"op_count\":3}\n{\"key\":2,\"op_count\":2}\n";
+    let (batch, facts) = read_with_layout("t.jsonl", text, &layout).unwrap();
+    assert_eq!((batch.key, facts.oversized_rows), (vec![2, 2], 1));
+    let pattern = LinePattern::new(r"^(?P<key>\S+) (?P<size>\S+)$").unwrap();
+    let layout = Layout { pattern: Some(pattern), ..Layout::default() };
+    let (batch, facts) = read_with_layout("access.log", "/a 5000000000\n/b -\n", &layout).unwrap();
+    assert_eq!((batch.size, facts.oversized_rows), (vec![None], 1));
+}
+
 fn renamed_columns() -> Layout {
     Layout {
         names: ColumnNames {

@@ -9,7 +9,7 @@ use glasscache_lab::bench::live::{
     self, Comparison, EarlyEnd, KeyTrace, LoadMeasurement, Mix, Objective, Popularity,
     SearchResult, Settings, Target, Traffic, TriedRate,
 };
-use glasscache_lab::load::{self, Pace, Picker, Size, Values};
+use glasscache_lab::load::{self, Pace, Picker, Size, ValueCheck, Values};
 use glasscache_sim::trace::Columns;
 use serde_json::{Value, json};
 
@@ -95,6 +95,9 @@ pub(crate) struct Args {
     /// The protocol of all requests and logins
     #[arg(requires = "load", long, value_enum, default_value = "text")]
     protocol: ProtocolArg,
+    /// How much of each value is compared with what was stored
+    #[arg(requires = "load", long, value_enum, default_value = "up-to-64k")]
+    check: CheckArg,
     /// Seed of keys, values and schedule
     #[arg(requires = "load", long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -130,6 +133,28 @@ impl From<ProtocolArg> for Protocol {
             ProtocolArg::Text => Self::Text,
             ProtocolArg::Meta => Self::Meta,
             ProtocolArg::Binary => Self::Binary,
+        }
+    }
+}
+
+/// The values of `--check`.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum CheckArg {
+    /// Every byte of values of up to 64 KiB, the ends of longer ones
+    #[value(name = "up-to-64k")]
+    UpTo64KiB,
+    /// Every byte
+    All,
+    /// The length and 16 bytes at both ends
+    Ends,
+}
+
+impl From<CheckArg> for ValueCheck {
+    fn from(check: CheckArg) -> Self {
+        match check {
+            CheckArg::UpTo64KiB => Self::UpTo64KiB,
+            CheckArg::All => Self::Full,
+            CheckArg::Ends => Self::Ends,
         }
     }
 }
@@ -220,6 +245,7 @@ impl Args {
             run_for: self.run_for,
             warm_up: self.warm_up,
             cpus: self.cpus.clone(),
+            check: self.check.into(),
             seed: self.seed,
             stop: new_stop_flag()?,
         })

@@ -7,7 +7,7 @@ use glasscache_lab::bench::live::{
 };
 use glasscache_lab::statistics::SteadinessKind;
 
-use crate::table::{Table, format_count, format_decimal};
+use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 /// What the command measured.
@@ -148,6 +148,13 @@ fn format_notes(result: &LoadResult) -> String {
         notes.push(format!(
             "{} values were WRONG; the first: {first_wrong_value}.",
             format_count(measured.wrong_values)
+        ));
+    }
+    if measured.compared_bytes < measured.value_bytes {
+        notes.push(format!(
+            "Of {} of values, {} were compared with what was stored (--check all compares every byte).",
+            format_bytes(measured.value_bytes),
+            format_bytes(measured.compared_bytes)
         ));
     }
     if measured.misses > 0 {

@@ -81,8 +81,9 @@ impl Args {
 #[derive(clap::Args)]
 #[group(skip)]
 struct CommonOptions {
-    /// The memcached to compare with [default: the one on the path].
-    #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
+    /// The memcached to compare with [default: $MEMCACHED, or the one on the path].
+    // Not clap's `env`: a load test excludes this option, and clap would refuse it where the variable is set.
+    #[arg(long, value_name = "PROGRAM")]
     memcached: Option<PathBuf>,
     /// The glasscache to measure [default: this binary].
     #[arg(long, value_name = "PROGRAM")]

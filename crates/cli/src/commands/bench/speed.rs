@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::files::read_text;
 use crate::layout::format_two_columns;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::{
@@ -90,7 +91,7 @@ impl Args {
         let scenarios = match &self.scenarios_file {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
+                let text = read_text(path).map_err(|error| {
                     Failure::new(Exit::Unreachable, format!("{}: {error}", path.display()))
                 })?;
                 Scenario::parse(&text)

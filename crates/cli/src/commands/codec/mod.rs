@@ -12,6 +12,7 @@ mod python;
 mod sampling;
 mod table;
 
+use std::fs::Metadata;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use glasscache_lab::access::Protocol;
 use glasscache_lab::codec::{
     CallTimes, Candidate, Choice, CodecObjective, CompressorCosts, Sample, SampleError, Samples,
-    SerialiserCosts, StorageRow, StorageRun, choose, evaluate_candidate, split_into_blocks,
-    store_and_read_blocks,
+    SerialiserCosts, StorageRow, StorageRun, VALUE_BYTES_MAX, choose, evaluate_candidate,
+    holds_lines, split_into_blocks, store_and_read_blocks,
 };
 use glasscache_lab::profile::CallError;
+use glasscache_sim::strategy::parse_bytes;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -31,6 +33,7 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
+use crate::table::format_count;
 use calls::{Caller, MeasuredCalls};
 use compressors::{ClientStore, CodecCompressor, STORAGE_COMPRESSORS};
 use forms::{CostsWithCompressors, add_dictionary, measure_forms};
@@ -41,6 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache codec values.jsonl                  each line of JSON is a value
   glasscache codec pages/ --network 100mbit      each file is a value
+  glasscache codec dump.xml --pieces 512k        pieces of large files, as split -b cuts them
   glasscache codec --from cache1:11211           values drawn from a server
   glasscache codec values.jsonl --server cache1:11211 --html codec.html";
 
@@ -71,6 +75,9 @@ pub(crate) struct Args {
     /// How many values are drawn [default: 1000]
     #[arg(id = "values", long = "values", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     drawn_values: Option<u64>,
+    /// Cut files into pieces of this many bytes, such as 512k, as `split -b` does
+    #[arg(long, value_name = "BYTES", conflicts_with = "from", value_parser = parse_piece_bytes)]
+    pieces: Option<usize>,
     /// Where values are stored and read: host:port or unix:PATH [default: one started here]
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
@@ -118,6 +125,13 @@ fn parse_network(text: &str) -> Result<Network, String> {
     }
     speed_with_unit.ok_or_else(|| {
         format!("{text:?}: expected a speed such as 100mbit or 1gbit, or as-measured")
+    })
+}
+
+fn parse_piece_bytes(text: &str) -> Result<usize, String> {
+    let bytes = parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| (1..=VALUE_BYTES_MAX).contains(bytes)).ok_or_else(|| {
+        format!("{text:?}: expected a number of bytes from 1 to {VALUE_BYTES_MAX}, such as 512k")
     })
 }
 
@@ -169,13 +183,16 @@ impl Args {
         if self.drawn_values.is_some() && self.from.is_none() {
             return Err(Failure::usage("--values: how many are drawn from a server needs --from"));
         }
+        let cuts_nothing = self.sample_paths.iter().all(|path| holds_lines(path));
+        if self.pieces.is_some() && cuts_nothing {
+            return Err(Failure::usage(
+                "--pieces has no effect: each line of a *.jsonl or *.ndjson file is a value; leave it out",
+            ));
+        }
         let stop = new_stop_flag()?;
         let samples = self.read_samples()?;
         if samples.values.is_empty() {
-            return Err(Failure::new(
-                Exit::BadData,
-                "no values to measure: every one is empty or longer than 1,000,000 bytes",
-            ));
+            return Err(self.no_values_failure(cuts_nothing));
         }
         let has_keys = samples.values.iter().any(|sample| sample.key.is_some());
         if self.prefix_of.is_some() && !has_keys {
@@ -208,12 +225,34 @@ impl Args {
         })
     }
 
+    fn no_values_failure(&self, has_only_lines: bool) -> Failure {
+        let long_file = self.sample_paths.iter().find_map(|path| {
+            let bytes = path.metadata().ok().filter(Metadata::is_file)?.len();
+            (bytes > VALUE_BYTES_MAX as u64 && !holds_lines(path)).then_some((path, bytes))
+        });
+        let reason = match long_file {
+            Some((path, bytes)) => {
+                format!("{} has {} bytes", path.display(), format_count(bytes))
+            }
+            None => "every one is empty or too long".to_owned(),
+        };
+        let value_bytes_max = format_count(VALUE_BYTES_MAX as u64);
+        let message = format!(
+            "no values to measure: {reason}, and servers refuse values of more than {value_bytes_max} by default"
+        );
+        let failure = Failure::new(Exit::BadData, message);
+        if has_only_lines {
+            return failure;
+        }
+        failure.with_hint("--pieces 512k cuts files into pieces of that size, as split -b does")
+    }
+
     fn read_samples(&self) -> Result<Samples, Failure> {
         if let Some(server) = &self.from {
             let count = self.drawn_values.unwrap_or(1000) as usize;
             return sampling::draw(server, count, self.seed);
         }
-        Samples::read(&self.sample_paths).map_err(|error| {
+        Samples::read(&self.sample_paths, self.pieces).map_err(|error| {
             let exit = match &error {
                 SampleError::Open { .. } => Exit::Unreachable,
                 SampleError::Line { .. } => Exit::BadData,
@@ -401,6 +440,15 @@ fn failure(error: &CallError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_have_the_bytes_that_a_server_takes() {
+        assert_eq!(parse_piece_bytes("512k"), Ok(512 << 10));
+        assert_eq!(parse_piece_bytes("1000000"), Ok(1_000_000));
+        for invalid_text in ["", "0", "1m", "x", "-1"] {
+            assert!(parse_piece_bytes(invalid_text).is_err(), "{invalid_text}");
+        }
+    }
 
     #[test]
     fn reads_speeds_of_networks() {

@@ -6,6 +6,7 @@ use glasscache_client::value::{Codec, CodecOptions, Decoded, Dialect};
 use glasscache_client::{Address, Budget};
 use glasscache_lab::codec::{Sample, Samples, ValueKind};
 use glasscache_lab::load::Rng;
+use glasscache_lab::why::to_printable;
 
 use crate::commands::keys::{for_each_key, parse_key};
 use crate::commands::target::{Target, failure};
@@ -38,7 +39,7 @@ fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failur
     let client = target.client()?;
     let mut samples = Samples::default();
     for batch in keys.chunks(KEYS_PER_GET) {
-        let batch_keys: Vec<&[u8]> = batch.iter().map(String::as_bytes).collect();
+        let batch_keys: Vec<&[u8]> = batch.iter().map(Vec::as_slice).collect();
         let budget = Budget::new(Duration::from_millis(TIMEOUT_MS));
         let (values, failures) =
             client.get_many(&batch_keys, &budget).map_err(|error| failure(&error))?;
@@ -46,24 +47,29 @@ fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failur
             return Err(failure(error));
         }
         for (index, flags, bytes) in values {
-            samples.push(to_sample(batch.get(index).cloned(), flags, bytes));
+            let key = batch.get(index).map(|key| to_printable(key));
+            samples.push(to_sample(key, flags, bytes));
         }
     }
     Ok(samples)
 }
 
-/// A reservoir of the keys: after n keys each is in it with the same chance.
-fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Failure> {
+/// A reservoir of the keys that a client can name: after n keys each is in it with the same chance.
+fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<Vec<u8>>, Failure> {
     let (mut keys, mut keys_seen, mut rng) = (Vec::with_capacity(count), 0_u64, Rng::new(seed));
     let addresses = Address::parse_list(&target.server).map_err(|error| failure(&error))?;
     for address in addresses {
         for_each_key(target, &address.endpoint, &mut |fields| {
+            let key = parse_key(fields);
+            if key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
+                return Ok(true);
+            }
             keys_seen += 1;
             let index = rng.below(keys_seen) as usize;
             if keys.len() < count {
-                keys.push(parse_key(fields));
+                keys.push(key);
             } else if let Some(replaced_key) = keys.get_mut(index) {
-                *replaced_key = parse_key(fields);
+                *replaced_key = key;
             }
             Ok(true)
         })?;

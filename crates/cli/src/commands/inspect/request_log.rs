@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::Contents;
 use super::fact::Fact;
+use crate::files::read_text;
 use crate::output::{Exit, Failure};
 use crate::table::{format_count, format_count_of, format_percent};
 use crate::traces::read_log;
@@ -154,7 +155,7 @@ fn new_cache_time_fact(
     let unusable_failure = |reason: String| {
         Failure::new(Exit::BadData, format!("{}: {reason}", latency_path.display()))
     };
-    let share = match std::fs::read_to_string(&latency_path) {
+    let share = match read_text(&latency_path) {
         Ok(text) => {
             let cost_model =
                 CostModel::parse(&text).map_err(|error| unusable_failure(error.to_string()))?;

@@ -27,6 +27,7 @@ use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
 
 use super::target;
+use crate::files::read_text;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
@@ -186,7 +187,7 @@ impl Args {
     }
 
     fn read_strategy_file(&self) -> Result<StrategyFile, Failure> {
-        let text = std::fs::read_to_string(&self.strategy_path).map_err(|error| {
+        let text = read_text(&self.strategy_path).map_err(|error| {
             let message = format!("cannot open {}: {error}", self.strategy_path.display());
             Failure::new(Exit::Unreachable, message)
                 .with_hint("glasscache simulate LOG --save writes one")

@@ -27,7 +27,7 @@ pub(super) fn build_server_config(
     server::Config {
         listeners,
         memory_bytes: settings.memory_bytes,
-        item_bytes_max: settings.item_bytes_max as u32,
+        item_bytes_max: settings.item_bytes_max() as u32,
         connections_max: settings.connections_max,
         workers: settings.threads,
         requests_per_event: settings.requests_per_event,

@@ -8,6 +8,7 @@ use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
+use crate::files::read_text;
 use crate::output::{Exit, Failure};
 use crate::traces::read_log;
 
@@ -31,7 +32,7 @@ pub(super) struct Routes {
 pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedLog, Failure> {
     let FolderLog { log, left_out } = read_log(folder)?;
     let latency_path = latency_path.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
-    let text = std::fs::read_to_string(&latency_path).map_err(|error| {
+    let text = read_text(&latency_path).map_err(|error| {
         let message = format!("cannot open {}: {error}", latency_path.display());
         Failure::new(Exit::Unreachable, message).with_hint(
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::access::Access;
-use crate::load::{self, LoadPlan, Pace, Picker, Report, Values, Window};
+use crate::load::{self, LoadPlan, Pace, Picker, Report, ValueCheck, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
@@ -90,6 +90,8 @@ pub struct Settings {
     pub warm_up: Duration,
     /// CPUs of the generator's threads; no pinning if empty.
     pub cpus: Vec<usize>,
+    /// How much of each value is compared.
+    pub check: ValueCheck,
     /// Decides keys, values and schedule.
     pub seed: u64,
     /// Ends the run when set; what was counted is returned.
@@ -104,6 +106,7 @@ impl Settings {
     fn new_load_plan(&self, target: &Target) -> LoadPlan {
         LoadPlan {
             connections: self.connections,
+            check: self.check,
             cpus: self.cpus.clone(),
             seed: self.seed,
             measures_delay: true,

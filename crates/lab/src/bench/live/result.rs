@@ -142,6 +142,10 @@ pub struct LoadMeasurement {
     pub stored: u64,
     /// Writes that did not.
     pub refused: u64,
+    /// Bytes of the values that came back.
+    pub value_bytes: u64,
+    /// Those of them that were compared with what was stored.
+    pub compared_bytes: u64,
     /// Values that differ from those stored.
     pub wrong_values: u64,
     /// The first wrong value, described.
@@ -239,6 +243,8 @@ impl LoadMeasurement {
             misses: tally.misses,
             stored: tally.stored,
             refused: tally.refused,
+            value_bytes: tally.value_bytes,
+            compared_bytes: tally.compared_bytes,
             wrong_values: tally.wrong,
             first_wrong_value: tally.first_difference.clone(),
             started_at,

@@ -8,8 +8,11 @@ use crate::load::tally::Tally;
 use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_terminator};
 use crate::load::{Error, ValueCheck};
 
-/// How many bytes of each end of a value are compared by [`ValueCheck::Edges`].
-const EDGE_BYTES: usize = 16;
+/// How many bytes of each end of a value are compared where not all are.
+const END_BYTES: usize = 16;
+
+/// The longest value that [`ValueCheck::UpTo64KiB`] compares whole.
+const WHOLE_VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// State of the parser between two reads.
 #[derive(Debug, Clone, Copy)]
@@ -155,7 +158,7 @@ impl Replies {
         }
         // The part is empty if only the terminator is outstanding.
         let is_match = value_part.is_empty()
-            || self.check.matches(workload.value(id), received_bytes, value_part);
+            || self.check.matches(workload.value(id), received_bytes, value_part, tally);
         if !(is_correct && is_match) && tally.first_difference.is_none() {
             tally.first_difference =
                 Some(describe_difference(workload, id, (value_bytes, received_bytes), value_part));
@@ -284,20 +287,33 @@ impl Replies {
 
 impl ValueCheck {
     /// Whether `value_part`, which starts at `offset` of a value, agrees with what was expected there.
-    fn matches(self, expected: &[u8], offset: usize, value_part: &[u8]) -> bool {
+    /// Counts what it compares.
+    fn matches(self, expected: &[u8], offset: usize, value_part: &[u8], tally: &mut Tally) -> bool {
+        tally.value_bytes += value_part.len() as u64;
         let Some(expected_slice) = expected.get(offset..offset + value_part.len()) else {
             return false;
         };
-        if self == Self::Full || expected.len() <= 4 * EDGE_BYTES {
+        if expected.len() <= self.whole_value_bytes_max() {
+            tally.compared_bytes += value_part.len() as u64;
             return expected_slice == value_part;
         }
-        let first_edge_bytes = EDGE_BYTES.saturating_sub(offset).min(value_part.len());
-        let last_edge_bytes = (offset + value_part.len())
-            .saturating_sub(expected.len() - EDGE_BYTES)
+        let first_end_bytes = END_BYTES.saturating_sub(offset).min(value_part.len());
+        let last_end_bytes = (offset + value_part.len())
+            .saturating_sub(expected.len() - END_BYTES)
             .min(value_part.len());
-        let last_edge_start = value_part.len() - last_edge_bytes;
-        expected_slice.get(..first_edge_bytes) == value_part.get(..first_edge_bytes)
-            && expected_slice.get(last_edge_start..) == value_part.get(last_edge_start..)
+        tally.compared_bytes += (first_end_bytes + last_end_bytes) as u64;
+        let last_end_start = value_part.len() - last_end_bytes;
+        expected_slice.get(..first_end_bytes) == value_part.get(..first_end_bytes)
+            && expected_slice.get(last_end_start..) == value_part.get(last_end_start..)
+    }
+
+    /// The longest value of which every byte is compared.
+    const fn whole_value_bytes_max(self) -> usize {
+        match self {
+            Self::Ends => 4 * END_BYTES,
+            Self::UpTo64KiB => WHOLE_VALUE_BYTES_MAX,
+            Self::Full => usize::MAX,
+        }
     }
 }
 

@@ -198,7 +198,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     } else {
         count_gets(context, 1, u64::from(found.is_some()));
     }
-    report_get(context, key, found.as_ref().map(|(item, _)| item));
+    report_meta_get(context, key, found.as_ref());
     let Some((item, lease)) = found else {
         if !flags.has(b'q') {
             meta::write_status(&mut out.bytes, line, key, *b"EN");
@@ -328,6 +328,16 @@ fn report_get(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
     if context.shared.are_reads_observed() {
         context.shared.prefix_table.record_get(key, item.is_some());
         events::publish_fetch(context, key, item.map(Item::value_bytes));
+    }
+}
+
+/// Reports an `mg` to watchers; an item that it has created is one that it did not find, as in memcached.
+#[inline]
+fn report_meta_get(context: &Context<'_>, key: &[u8], found: Option<&(Item<'_>, Lease)>) {
+    if context.shared.are_reads_observed() {
+        context.shared.prefix_table.record_get(key, found.is_some());
+        let found_before = found.filter(|(_, lease)| !lease.created);
+        events::publish_fetch(context, key, found_before.map(|(item, _)| item.value_bytes()));
     }
 }
 

@@ -438,7 +438,8 @@ impl<'b> StoreWrite<'b> {
         }
         if context.shared.is_observed() {
             context.shared.prefix_table.record_set(self.key);
-            events::publish_store(context, self.key, outcome, &self.options, self.value_bytes);
+            let located_key = (self.key, self.hash);
+            events::publish_store(context, located_key, outcome, &self.options, self.value_bytes);
         }
     }
 }

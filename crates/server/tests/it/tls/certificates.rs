@@ -145,6 +145,37 @@ fn sessions_are_resumed_by_tickets_until_the_certificates_are_read_again() {
 }
 
 #[test]
+fn a_client_that_requests_unchanged_certificates_ends_no_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    let mut config = config(&identity, ClientCertificate::NotRequested);
+    if let Some(tls) = &mut config.tls {
+        tls.session_tickets = true;
+    }
+    let server = start(config).unwrap();
+    let trusting_config = Arc::new(client_config(&authority, None));
+    let connect_and_get_kind =
+        || request_handshake_kind(new_client(connect(&server, 0), &trusting_config));
+    assert_eq!(connect_and_get_kind(), HandshakeKind::Full);
+    for _ in 0..3 {
+        expect_reply(&mut connect(&server, 1), b"refresh_certs\r\n", b"OK\r\n");
+        assert_eq!(connect_and_get_kind(), HandshakeKind::Resumed);
+    }
+    // A file that cannot be used is reported each time, and the first request with one that can makes new keys.
+    let chain = fs::read(&identity.chain_file).unwrap();
+    fs::write(&identity.chain_file, "broken").unwrap();
+    for _ in 0..2 {
+        let reply = b"SERVER_ERROR ssl_chain_cert: ";
+        expect_reply(&mut connect(&server, 1), b"refresh_certs\r\n", reply);
+    }
+    assert_eq!(connect_and_get_kind(), HandshakeKind::Resumed);
+    fs::write(&identity.chain_file, chain).unwrap();
+    expect_reply(&mut connect(&server, 1), b"refresh_certs\r\n", b"OK\r\n");
+    assert_eq!(connect_and_get_kind(), HandshakeKind::Full);
+}
+
+#[test]
 fn sessions_are_not_resumed_without_the_setting() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");

@@ -117,12 +117,12 @@ fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-/// Reads the certificates again; the reply names the file that cannot be used, as memcached's does.
+/// Reads the certificates again if they have changed; the reply names the file that cannot be used, as memcached's does.
 fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
     let Some(tls) = &context.shared.tls else {
         return out.extend_from_slice(replies::TLS_NOT_ENABLED);
     };
-    let reload_result = tls.reload(context.now.0);
+    let (reload_result, was_read) = tls.reload_if_changed(context.now.0);
     match &reload_result {
         Ok(_) => out.extend_from_slice(replies::OK),
         Err(reason) => {
@@ -131,9 +131,10 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(format!("SERVER_ERROR {reason_in_one_line}\r\n").as_bytes());
         }
     }
-    let (Ok(message) | Err(message)) = reload_result;
-    let line = format!("glasscache: refresh_certs: {message}");
-    context.shared.log.queue_line(line);
+    if was_read {
+        let (Ok(message) | Err(message)) = reload_result;
+        context.shared.log.queue_line(format!("glasscache: refresh_certs: {message}"));
+    }
 }
 
 fn debug_time(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
