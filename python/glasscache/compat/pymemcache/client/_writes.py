@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def _checked_amount(amount: Any) -> int:
     """Return what is added to a number, or refuse what servers refuse, by their error."""
-    amount = checked_integer(amount, "value")
-    if not 0 <= amount < 1 << 64:
+    checked_amount: int = checked_integer(amount, "value")
+    if not 0 <= checked_amount < 1 << 64:
         raise MemcacheClientError(f"invalid numeric delta argument {amount}: from 0 to 2**64 - 1")
-    return amount
+    return checked_amount
 
 
 class Writes(ClientBase):
