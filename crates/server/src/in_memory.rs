@@ -308,7 +308,7 @@ fn collect_replies(out: &Output<'_>, replies: &mut Vec<u8>) {
         match part {
             OutputPart::Bytes(bytes) => replies.extend_from_slice(bytes),
             OutputPart::Value(item) => {
-                item.pieces().for_each(|piece| replies.extend_from_slice(piece))
+                item.pieces().for_each(|piece| replies.extend_from_slice(piece));
             }
         }
     }

@@ -5,6 +5,7 @@
 //! neither keeps nor prefetches these keys. What follows the form of a key is the visitor's cookie, with which anybody is
 //! logged in as that visitor: logs have its hash instead.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
@@ -47,7 +48,10 @@ pub fn hashed_session_key(key: &str, salt: Option<&[u8]>) -> Option<String> {
         return Some(key.to_owned());
     }
     let hash = Sha256::new().chain_update(salt.unwrap_or_default()).chain_update(key).finalize();
-    let digits: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let digits = hash.iter().take(HASH_BYTES).fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    });
     let name_start = salt.map_or(0, |_| form.start);
     Some(format!("{}{HASH_MARK}{digits}", key.get(name_start..form.end)?))
 }

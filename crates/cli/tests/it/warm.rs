@@ -95,9 +95,12 @@ fn start_editing_relay(
                 let (client, server_stream) =
                     (client.try_clone().unwrap(), server_stream.try_clone().unwrap());
                 let edits = edits.clone();
-                std::thread::spawn(move || match is_request {
-                    true => pass_edited(client, server_stream, &edits.0),
-                    false => pass_edited(server_stream, client, &edits.1),
+                std::thread::spawn(move || {
+                    if is_request {
+                        pass_edited(client, server_stream, &edits.0)
+                    } else {
+                        pass_edited(server_stream, client, &edits.1)
+                    }
                 });
             }
         }

@@ -51,12 +51,11 @@ impl Client {
                 self.time_out_near(read);
                 return Ok(());
             }
-            let was_interrupted = match &self.options().waiter {
-                Some(waiter) => !waiter.wait(&[], time_left.min(PAUSE)),
-                None => {
-                    thread_waker.wait(time_left.min(SIGNAL_DELAY_MAX));
-                    true // signals are handled here only
-                }
+            let was_interrupted = if let Some(waiter) = &self.options().waiter {
+                !waiter.wait(&[], time_left.min(PAUSE))
+            } else {
+                thread_waker.wait(time_left.min(SIGNAL_DELAY_MAX));
+                true // signals are handled here only
             };
             if was_interrupted && !(budget.should_continue)() {
                 return Err(Error::Interrupted);

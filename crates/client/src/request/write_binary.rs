@@ -73,11 +73,13 @@ impl Request<'_> {
                 }
             }
             Self::StoreMany { mode, items, exptime, quiet } => {
-                write_store_many(writer, (mode, exptime), items, quiet)
+                write_store_many(writer, (mode, exptime), items, quiet);
             }
             Self::Delete { key, noreply } => write_delete(writer, key, noreply),
             Self::DeleteMany { keys } => {
-                keys.iter().for_each(|&key| write_delete(writer, key, false))
+                for &key in keys.iter() {
+                    write_delete(writer, key, false);
+                }
             }
             Self::Touch { key, exptime, noreply } => {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
@@ -88,7 +90,7 @@ impl Request<'_> {
                 });
             }
             Self::Arithmetic { key, ref arithmetic, noreply } => {
-                write_arithmetic(writer, key, arithmetic, noreply)
+                write_arithmetic(writer, key, arithmetic, noreply);
             }
             Self::Flush { delay_s } => {
                 let opcode_and_opaque = begin_request(writer, opcode::FLUSH, false);

@@ -116,7 +116,7 @@ impl WatchTally {
     pub fn record(&mut self, time_s: f64, event: &Event) {
         match event {
             Event::Fetch { key, status, connection } => {
-                self.record_lookup(time_s, key, *status, *connection)
+                self.record_lookup(time_s, key, *status, *connection);
             }
             Event::Store { key, is_stored, ttl_s, connection } => {
                 let key_hash = hash_key(key);
@@ -131,7 +131,7 @@ impl WatchTally {
                 }
             }
             Event::Evict { key, was_read } => {
-                self.remember_event(hash_key(key), LastEvent::Evicted { was_read: *was_read })
+                self.remember_event(hash_key(key), LastEvent::Evicted { was_read: *was_read });
             }
             Event::Delete { key } => self.remember_event(hash_key(key), LastEvent::Deleted),
             Event::Skipped(lines) => self.skipped_lines += lines,

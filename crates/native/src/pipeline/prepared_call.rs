@@ -92,7 +92,9 @@ impl PreparedCall {
             is_base64: wire_key.is_base64,
             flags,
             body,
-            exptime: exptime(ttl.as_ref().map(|ttl| ttl.extract::<Ttl>()).transpose()?)?,
+            exptime: exptime(
+                ttl.as_ref().map(pyo3::types::PyAnyMethods::extract::<Ttl>).transpose()?,
+            )?,
             delta_or_cas: parse_amount(delta_or_cas)?,
             slot,
             spent,

@@ -147,7 +147,7 @@ impl CommandScanner {
             }
             Command::MetaNoop => emit(CommandEvent::Noop),
             Command::Admin { verb: AdminVerb::Stats, arguments: [], .. } => {
-                emit(CommandEvent::AwaitEnd)
+                emit(CommandEvent::AwaitEnd);
             }
             Command::MetaGet(_)
             | Command::MetaDebug { .. }

@@ -84,7 +84,7 @@ impl BoundSocket {
                 wanted_mode = Some(*mode);
             }
             (Listen::Tls { client_certificate: demand, .. }, _) => {
-                client_certificate = Some(*demand)
+                client_certificate = Some(*demand);
             }
             _ => {}
         }

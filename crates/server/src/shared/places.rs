@@ -119,7 +119,10 @@ mod tests {
             places.insert(serial, source(number), opened_at);
         }
         let now = opened_at + KEPT_TIME;
-        assert_eq!(places.first_to_go(10, now - Duration::from_millis(1)), None);
+        assert_eq!(
+            places.first_to_go(10, now.checked_sub(Duration::from_millis(1)).unwrap()),
+            None
+        );
         assert_eq!(places.first_to_go(10, now), Some(2));
         places.set_effort(2, 5);
         assert_eq!(places.first_to_go(10, now), Some(3));

@@ -199,7 +199,7 @@ fn prefixes_never_run_out_although_old_items_stay() {
         let options = SetOptions::default();
         for number in 0..item_count {
             let (key, value) = (format!("kept{number}"), [b'v'; 300]);
-            let outcome = set_with(&workers[number % 2], &key, &value, options.clone());
+            let outcome = set_with(&workers[number % 2], &key, &value, options);
             assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
         }
         workers.iter_mut().for_each(Worker::go_offline);

@@ -183,12 +183,11 @@ impl DialectFormat for Glasscache {
         match flags & 0xff {
             BYTES => Ok(Decoded::Bytes(body)),
             STR => decode_text(body),
-            INT => decode_decimal(&body),
             FLOAT => decode_float(&body),
             BOOL if *body == *b"1" => Ok(Decoded::Bool(true)),
             BOOL if *body == *b"0" => Ok(Decoded::Bool(false)),
-            // `incr` has worked on it: as in Python, True and 1 are 2.
-            BOOL => decode_decimal(&body),
+            // A boolean that `incr` has worked on: as in Python, True and 1 are 2.
+            INT | BOOL => decode_decimal(&body),
             NONE if body.is_empty() => Ok(Decoded::None),
             INTS => unpack(&body, limits.bytes_max)
                 .map(Decoded::Ints)

@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Whether unparsed input, which nothing granted, may be kept.
-    pub(super) fn may_keep(&self, bytes: usize, context: &Context<'_>) -> bool {
+    pub(super) fn may_keep(bytes: usize, context: &Context<'_>) -> bool {
         bytes == 0
             || !context.refuses_incomplete.get()
             || context.shared.peer_memory.try_grant_input(bytes, context.is_first_waiter)

@@ -418,7 +418,7 @@ impl Connection {
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
             let unparsed_input = input.get(used_bytes..filled_bytes).unwrap_or_default();
-            if !self.may_keep(unparsed_input.len(), context) {
+            if !Self::may_keep(unparsed_input.len(), context) {
                 context.counters.stalled_closed.bump();
                 return NextStep::Close(CloseReason::Stalled);
             }
