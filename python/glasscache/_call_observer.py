@@ -55,16 +55,20 @@ class FinishedCall(NamedTuple):
 
     @property
     def display_key(self) -> str:
-        """The key, or the keys, cut to what can be shown; of sessions their hashes."""
+        """The key, or the keys, cut to what can be formatted; of sessions their hashes."""
         if not self.args:
             return ""
         key_or_keys = self.args[0]
         is_group = isinstance(key_or_keys, list | tuple | dict | set)
-        shown = [_shown_key(key) for key in key_or_keys] if is_group else _shown_key(key_or_keys)
-        return repr(shown)[:200]
+        formatted = (
+            [_formatted_key(key) for key in key_or_keys]
+            if is_group
+            else _formatted_key(key_or_keys)
+        )
+        return repr(formatted)[:200]
 
 
-def _shown_key(key: object) -> object:
+def _formatted_key(key: object) -> object:
     """Return a key as a log may have it."""
     return (hashed_session_key(key) or key) if isinstance(key, str | bytes) else key
 

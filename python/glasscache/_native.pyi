@@ -41,6 +41,8 @@ __all__ = [
     "Trace",
     "__version__",
     "check_parent",
+    "hashed_session_key",
+    "is_session_key",
     "server_of",
     "slab_classes",
     "slab_optimum",

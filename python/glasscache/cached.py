@@ -29,7 +29,7 @@ from typing import (
 
 from glasscache._refresh import GetOrSetOptions
 from glasscache._steps import call, carry_out, carry_out_async
-from glasscache.leases import AsyncLeases, SyncLeases, refill_steps
+from glasscache.leases import AsyncLeases, SyncLeases, renew_steps
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class _CachedFunction(NamedTuple):
         """Compute the result again, and store it unless it was invalidated meanwhile."""
         key = yield from self.key_steps(args, kwargs)
         return (
-            yield from refill_steps(
+            yield from renew_steps(
                 self.client,
                 key,
                 self.get_or_set_options,

@@ -275,7 +275,7 @@ def _fill(
             yield Release(_remove_reservation(client, key, cas_unique))
 
 
-def refill_steps(
+def renew_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
 ) -> Steps[Any]:
     """Make a value whatever is stored, and store it unless its key was changed meanwhile (as steps)."""

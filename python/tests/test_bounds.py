@@ -248,8 +248,8 @@ def random_value(choice: random.Random, made: list[tuple[int, bytes]]) -> tuple[
             case 2:
                 changed += choice.randbytes(choice.randrange(9))
             case 3 if len(changed) > 4:
-                place = choice.randrange(min(len(changed) - 4, 24))
-                changed[place : place + 4] = struct.pack(
+                index = choice.randrange(min(len(changed) - 4, 24))
+                changed[index : index + 4] = struct.pack(
                     "<I", choice.choice([0, 1, 1 << 20, (1 << 32) - 1, 1 << 31])
                 )
             case _:

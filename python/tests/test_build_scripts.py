@@ -148,7 +148,7 @@ def test_a_full_disk_is_named_after_a_failed_build(checkout: Path) -> None:
     assert "make room, then run this again" in result.stderr
 
 
-def test_a_second_make_waits_for_the_first_and_says_so(checkout: Path) -> None:
+def test_a_second_make_waits_for_the_first_and_reports_it(checkout: Path) -> None:
     exclusive = str(checkout / "scripts/exclusive")
     environment = {k: v for k, v in os.environ.items() if k != "MAKE_EXCLUSIVE"}
     log = checkout / "log"

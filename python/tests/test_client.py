@@ -340,6 +340,8 @@ def test_public_objects_do_not_name_the_native_module() -> None:
     client_names = {
         "Client",
         "ClientState",
+        "is_session_key",
+        "hashed_session_key",
         "AsyncClient",
         "Codec",
         "Connection",

@@ -93,10 +93,10 @@ class Chooser:
 
     def split(self, required: list[Any], optional: dict[str, Callable[[], Any]]) -> tuple[Any, Any]:
         """Return arguments: some of the optional ones, by place or by name."""
-        by_place = self.rng.randrange(len(optional) + 1) if self.rng.random() < 0.3 else 0
+        by_index = self.rng.randrange(len(optional) + 1) if self.rng.random() < 0.3 else 0
         names = list(optional)
-        arguments = [*required, *(optional[name]() for name in names[:by_place])]
-        options = {name: optional[name]() for name in names[by_place:] if self.rng.random() < 0.3}
+        arguments = [*required, *(optional[name]() for name in names[:by_index])]
+        options = {name: optional[name]() for name in names[by_index:] if self.rng.random() < 0.3}
         return tuple(arguments), options
 
 

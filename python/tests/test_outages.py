@@ -72,7 +72,7 @@ class CuttableProxy:
             self._listener.close()
             self._close_connections()
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         self._close_connections()
         self._passes.set()
         if self.mode == "refused":
@@ -144,7 +144,7 @@ def test_a_change_that_was_not_made_in_an_outage_leaves_no_older_value(
     proxy.cut()
     outcome = CHANGES[change_name](client, "k")
     assert not outcome or "many" in change_name or "quiet" in change_name, outcome
-    proxy.mend()
+    proxy.fix()
     wait_until_up(client)
     assert client.get("k") != old_value
 
@@ -160,7 +160,7 @@ def test_what_changes_nothing_and_locks_of_others_stay(
     assert client.get("read") is None
     assert not client.add("lock", "mine")
     assert not client.touch("touched", 600)
-    proxy.mend()
+    proxy.fix()
     wait_until_up(client)
     assert client.get_many(["read", "touched"]) == {"read": "old", "touched": "old"}
     # One that was sent may have taken the lock: then it is given back.
@@ -183,7 +183,7 @@ def test_a_tag_that_was_invalidated_in_an_outage_is_invalid(
         assert client.invalidate_tag("prices") is False
         if inner is client:
             assert inner.tagged("prices", "other").invalidate() is False
-        proxy.mend()
+        proxy.fix()
         wait_until_up(client)
         assert tagged.get("k") is None
         assert client.invalidate_tag("prices") is True
@@ -240,7 +240,7 @@ class Outage:
         self._is_over.set()
         for thread in changers:
             thread.join()
-        self._proxy.mend()
+        self._proxy.fix()
         self._is_mended.set()
         for thread in readers:
             thread.join()

@@ -230,7 +230,7 @@ def site_ports(
 
 
 @pytest.mark.parametrize("near_options", [{"near_ttl": 10}, {"coherent": True}], ids=str)
-def test_no_write_into_a_cart_is_lost_and_who_logged_out_is_logged_out(
+def test_no_write_into_a_cart_is_lost_and_a_logout_holds(
     site_ports: list[int],
 ) -> None:
     buyer = Visitor(site_ports)

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::client_state::ClientState;
 use crate::error;
 
 /// Longest time-out that is taken as such; longer ones, and infinity, wait this long.
@@ -21,7 +20,7 @@ pub(crate) fn parse_timeout(seconds: f64) -> PyResult<Duration> {
 }
 
 /// When the time of this context's blocks of a client is over; `None`: it has none.
-pub(crate) fn block_deadline(state: &Py<ClientState>, now: Instant) -> PyResult<Option<Instant>> {
+pub(crate) fn block_deadline(state: &Py<PyAny>, now: Instant) -> PyResult<Option<Instant>> {
     Python::attach(|py| {
         static SECONDS_LEFT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let seconds_left = SECONDS_LEFT.import(py, "glasscache._contexts", "seconds_left")?;

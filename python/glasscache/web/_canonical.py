@@ -18,8 +18,6 @@ from glasscache.errors import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from glasscache.web._message import Request
-
 __all__ = ["UrlCanonicaliser", "canonical_host", "canonical_path", "parse_canonicaliser"]
 
 _PLAIN_HOST: Final = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
@@ -81,16 +79,17 @@ class UrlCanonicaliser:
     trailing_slash: str | None
     lowers_path: bool
 
-    def apply(self, request: Request) -> tuple[bytes, bytes, bytes]:
-        """Return host, path and query of the canonical URL."""
-        path = request.path
+    def apply(
+        self, host: bytes, path: bytes, path_text: str, query: bytes
+    ) -> tuple[bytes, bytes, bytes]:
+        """Return host, path and query of the canonical URL; `path_text` is the path decoded."""
         if self.lowers_path:
-            path = canonical_path(request.path_text.lower().encode())[0]
+            path = canonical_path(path_text.lower().encode())[0]
         if self.trailing_slash == "strip" and len(path) > 1:
             path = path.rstrip(b"/") or b"/"
         elif self.trailing_slash == "add" and not path.endswith(b"/"):
             path += b"/"
-        return self.host or request.host, path, self._canonical_query(request.query)
+        return self.host or host, path, self._canonical_query(query)
 
     def _canonical_query(self, query: bytes) -> bytes:
         if not query:

@@ -187,6 +187,7 @@ class Request:
             or len(path) + len(query) > URL_BYTES_MAX
             or b"\0" in query
             or b"_" in b"".join(self.headers)
+            or has_long_fields(self.fields)
         ):
             self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
         if not self.ambiguity and (self.host != sent_host or self.repeated_names):

@@ -147,6 +147,14 @@ class Rule:
         """Whether a condition is on a header field or a cookie."""
         return bool(self._header_tests or self._cookie_tests)
 
+    def canonical_url(self, request: Request) -> tuple[bytes, bytes, bytes] | None:
+        """Return host, path and query as this rule makes them; None if it leaves them."""
+        if self.canonicaliser is None:
+            return None
+        return self.canonicaliser.apply(
+            request.host, request.path, request.path_text, request.query
+        )
+
     def matches_url(self, request: Request) -> bool:
         """Whether the conditions on the request's method, path and host hold."""
         when = self.when

@@ -144,8 +144,9 @@ class Rules:
         """
         urls = [(request.host, request.path, request.query)]
         for rule in self.rules:
-            if rule.canonicaliser is not None and rule.matches_url(request):
-                moved = request.with_url(rule.canonicaliser.apply(request))
+            url = rule.canonical_url(request)
+            if url is not None and rule.matches_url(request):
+                moved = request.with_url(url)
                 urls.append((moved.host, moved.path, moved.query))
         return list(dict.fromkeys(urls))
 
@@ -228,7 +229,7 @@ def _setting_value(  # noqa: PLR0911 - a line a setting
     """Return a setting in the form that `Settings` has; None where it says nothing of this response."""
     match name:
         case "canonicalise":
-            return None if rule.canonicaliser is None else rule.canonicaliser.apply(request)
+            return rule.canonical_url(request)
         case "vary_on" | "store_set_cookie":
             return tuple(value)
         case "pass_cookies":

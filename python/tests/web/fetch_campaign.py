@@ -2,7 +2,7 @@
 
     fetch_campaign.py STORE asgi|wsgi SEED REQUESTS WAIT
 
-Clients are slow, are cancelled, or leave; applications are slow, fail in every place, or cannot be stored. At
+Clients are slow, are cancelled, or leave; applications are slow, fail in every step, or cannot be stored. At
 the end it prints as JSON: for how long requests waited until the application was called or a response began,
 the fetches that are left, and the keys that it wrote to the store.
 """
@@ -89,10 +89,10 @@ class Request:
         if self.waited_s is None:
             self.waited_s = time.monotonic() - self.began_at
 
-    def fail_at(self, place: str) -> None:
+    def fail_at(self, step: str) -> None:
         """Raise where the application is to fail."""
-        if self.app_end == place:
-            raise self.error_class(place)
+        if self.app_end == step:
+            raise self.error_class(step)
 
 
 async def asgi_app(scope: Any, receive: Any, send: Any) -> None:

@@ -69,8 +69,8 @@ def test_a_flight_ends_under_the_key_under_which_it_began(run_async: Any) -> Non
         )
         assert [len(cache._single_flight) for cache in caches] == [0, 0]
         await client.flush()
-        asked = send_request(caches[1], fields={"accept-encoding": "br"})
-        assert await seconds_of(asked) < AT_ONCE_S
+        requested = send_request(caches[1], fields={"accept-encoding": "br"})
+        assert await seconds_of(requested) < AT_ONCE_S
 
     run_async(scenario)
 
@@ -210,7 +210,7 @@ def scope_of(path: str, fields: dict[str, str] | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("part_count", [1, 40])
 @pytest.mark.parametrize("has_length", [True, False])
-def test_a_client_that_does_not_read_delays_nobody(
+def test_a_client_that_does_not_read_delays_no_other(
     run_async: Any, part_count: int, has_length: bool
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
@@ -318,14 +318,14 @@ def test_what_an_application_does_after_its_response_delays_no_response(
             await may_end.wait()
 
         cache.app = app_with_background_task
-        is_answered = asyncio.Event()
+        has_reply = asyncio.Event()
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                is_answered.set()
+                has_reply.set()
 
         request = asyncio.ensure_future(cache(scope_of("/"), asyncio.Event().wait, send))
-        await asyncio.wait_for(is_answered.wait(), AT_ONCE_S)
+        await asyncio.wait_for(has_reply.wait(), AT_ONCE_S)
         assert not request.done()
         may_end.set()
         await request

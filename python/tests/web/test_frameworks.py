@@ -105,7 +105,7 @@ def test_a_tag_of_an_asyncio_environment_is_refused_when_the_template_is_read() 
     assert environment.from_string("{{ 1 }}").render() == "1"
 
 
-def test_a_plain_endpoint_runs_beside_the_event_loop(glasscache_server: Server) -> None:
+def test_a_plain_endpoint_leaves_the_event_loop_free(glasscache_server: Server) -> None:
     pytest.importorskip("fastapi", reason="fastapi is not installed")
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     from fastapi import FastAPI
@@ -162,8 +162,8 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
                 await asyncio.sleep(0.05)
                 return {"number": number}
 
-            async def whole_response() -> Response:
-                return Response("x")
+            async def whole_response(make_response: Any = Response) -> Response:
+                return make_response("x")
 
             # Annotations of a function in a function are texts that FastAPI cannot resolve.
             lamp.__annotations__ = {"number": int, "request": Request}
@@ -188,7 +188,7 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
     asyncio.run(main())
 
 
-def test_an_endpoint_says_what_of_the_request_is_in_its_key(glasscache_server: Server) -> None:
+def test_an_endpoint_declares_what_of_the_request_is_in_its_key(glasscache_server: Server) -> None:
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     starlette_requests = pytest.importorskip("starlette.requests", reason="starlette is needed")
     from glasscache.contrib.fastapi import cached_response
@@ -198,21 +198,21 @@ def test_an_endpoint_says_what_of_the_request_is_in_its_key(glasscache_server: S
     async def main() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
 
-            async def who(request) -> Any:  # type: ignore[no-untyped-def] # noqa: ANN001 - as many write it
+            async def visitor_of(request) -> Any:  # type: ignore[no-untyped-def] # noqa: ANN001 - as many write it
                 return {"who": request.cookies.get("session")}
 
             async def annotated(connection: Any) -> None: ...
 
             annotated.__annotations__ = {"connection": starlette_requests.HTTPConnection | None}
-            for endpoint in (who, annotated):
+            for endpoint in (visitor_of, annotated):
                 with pytest.raises(TypeError, match="nothing of it is in the key"):
                     cached_response(client, ttl=60)(endpoint)
-            cached_who = cached_response(
+            cached_visitor = cached_response(
                 client, ttl=60, vary=lambda request: request.cookies.get("session")
-            )(who)
+            )(visitor_of)
 
             async def page(request: Any) -> JSONResponse:
-                return JSONResponse(await cached_who(request))
+                return JSONResponse(await cached_visitor(request))
 
             app = Starlette()
             app.add_route("/who", page)
@@ -221,7 +221,7 @@ def test_an_endpoint_says_what_of_the_request_is_in_its_key(glasscache_server: S
                 for session in ("a", "b", "a", "b"):
                     reply = await browser.get("/who", headers={"cookie": f"session={session}"})
                     assert reply.json() == {"who": session}
-            assert cached_who.cache_info().fills == 2
+            assert cached_visitor.cache_info().fills == 2
 
     asyncio.run(main())
 

@@ -89,7 +89,7 @@ def test_what_was_stored_for_visitors_is_not_sent_to_a_request_with_a_cookie(
 
 
 @pytest.mark.parametrize("scope_entries", [{"user": "a"}, {"session": {"user": 1}}, TLS_CLIENT])
-def test_a_user_whom_an_outer_middleware_found_gets_an_own_response(
+def test_a_user_known_to_an_outer_middleware_gets_an_own_response(
     run_async: Any, glasscache_client: Client, scope_entries: dict[str, Any]
 ) -> None:
     async def scenario(client: AsyncClient) -> None:

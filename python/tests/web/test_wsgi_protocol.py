@@ -190,8 +190,8 @@ def test_however_a_request_ends_the_next_does_not_wait(
 ) -> None:
     is_broken = True
 
-    def break_at(place: str) -> None:
-        if is_broken and where == place:
+    def break_at(position: str) -> None:
+        if is_broken and where == position:
             raise raised_class
 
     class Body:
@@ -230,7 +230,7 @@ def test_however_a_request_ends_the_next_does_not_wait(
 
 
 @pytest.mark.parametrize("kind", ["generator", "list", "length"])
-def test_a_client_that_does_not_read_delays_nobody(glasscache_client: Client, kind: str) -> None:
+def test_a_client_that_does_not_read_delays_no_other(glasscache_client: Client, kind: str) -> None:
     part, part_count = bytes(50_000), 1 if kind == "length" else 20
     call_count = 0
 

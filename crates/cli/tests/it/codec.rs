@@ -57,7 +57,7 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
 }
 
 #[test]
-fn a_file_that_is_too_long_says_what_to_do_and_is_measured_in_pieces() {
+fn a_file_that_is_too_long_is_refused_with_the_remedy_and_measured_in_pieces() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("big.xml");
     std::fs::write(&path, "<row>alpha beta gamma</row>\n".repeat(50_000)).unwrap();

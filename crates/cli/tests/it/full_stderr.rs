@@ -130,7 +130,7 @@ fn a_replacement_keeps_the_cache_and_the_connections() {
 }
 
 #[test]
-fn a_replacement_that_fails_ends_and_the_running_server_goes_on() {
+fn a_replacement_that_fails_ends_and_the_running_server_serves() {
     for stderr in [FullStderr::Disk, FullStderr::Closed] {
         let memory = Memory::new();
         let server = memory.start();

@@ -70,7 +70,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["login_thread", "start_latch", "watchdog"],
             &["failure", "net"],
             &["session"],
-            &["shared"],
+            &["shared", "stderr"],
         ],
     ),
 ];

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_being_removed_is_removed_by_another_call_that_asks_for_it() {
+    fn a_key_that_is_being_removed_is_removed_by_another_call_that_requests_it() {
         let uncertain = UncertainKeys::default();
         uncertain.add([owned_key(b"a"), owned_key(b"b"), owned_key(b"a")]);
         let first = uncertain.begin_removal(std::iter::empty());

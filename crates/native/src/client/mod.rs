@@ -137,7 +137,7 @@ impl Client {
         let timeout = call_timeout_s.map_or(Ok(self.timeout), deadlines::parse_timeout)?;
         let mut deadline = start + timeout;
         if self.deadline_blocks_count.load(Ordering::Relaxed) != 0
-            && let Some(block_deadline) = deadlines::block_deadline(&self.state, start)?
+            && let Some(block_deadline) = deadlines::block_deadline(self.state.as_any(), start)?
         {
             deadline = deadline.min(block_deadline);
         }

@@ -29,10 +29,10 @@ use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
-use crate::shared::places::{KEPT_TIME, Places};
+use crate::shared::slots::{KEPT_TIME, Slots};
 use crate::shared::source::Source;
 use crate::shared::stalled;
-use crate::shared::tls_memory::{HANDSHAKE_BYTES, TlsCharge};
+use crate::shared::tls_charge::{HANDSHAKE_BYTES, TlsCharge};
 use crate::shared::wake::Waker;
 
 /// How long a handshake may take: several round trips around the world, with a lost packet.
@@ -102,7 +102,7 @@ pub(crate) struct Handshakes {
     /// Handshakes that have a place, by the serial number of the connection, and so the oldest first.
     ongoing: BTreeMap<u64, OngoingHandshake>,
     /// Their places.
-    places: Places,
+    slots: Slots,
     /// The serial numbers of those that wait for memory, of which no event of their socket reports anything.
     starved: Vec<u64>,
 }
@@ -176,7 +176,7 @@ impl Handshakes {
             epoll_fd,
             backlog: VecDeque::new(),
             ongoing: BTreeMap::new(),
-            places: Places::default(),
+            slots: Slots::default(),
             starved: Vec::new(),
         })
     }
@@ -230,10 +230,10 @@ impl Handshakes {
 
     /// Begins handshakes as long as there are places: one whose client has sent least gives up its own.
     fn begin_handshakes(&mut self, now: Instant) {
-        let places_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1) as usize;
+        let slots_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1) as usize;
         while !self.backlog.is_empty() {
-            if self.places.len() >= places_max {
-                let Some(serial) = self.places.first_to_go(u32::MAX, now) else {
+            if self.slots.len() >= slots_max {
+                let Some(serial) = self.slots.first_to_go(u32::MAX, now) else {
                     return;
                 };
                 self.end(serial, "newer ones needed its place");
@@ -258,7 +258,7 @@ impl Handshakes {
         if let Err(error) = epoll::add(&self.epoll_fd, state.socket(), data, flags) {
             return self.fail(&info, &error.to_string());
         }
-        self.places.insert(serial, Source::of(&info.client()), now);
+        self.slots.insert(serial, Source::of(&info.client()), now);
         self.ongoing.insert(serial, OngoingHandshake { info, began_at: now, state });
         self.advance(serial);
     }
@@ -284,7 +284,7 @@ impl Handshakes {
         }
         match step {
             Step::Wait(state) | Step::Starve(state) => {
-                self.places.set_effort(serial, state.effort());
+                self.slots.set_effort(serial, state.effort());
                 self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
                 return;
             }
@@ -294,7 +294,7 @@ impl Handshakes {
             Step::Closed => self.close(&info, CloseReason::Normal),
             Step::Failed(reason) => self.fail(&info, &reason),
         }
-        self.places.remove(serial);
+        self.slots.remove(serial);
     }
 
     fn step(&self, state: HandshakeState, info: &ConnectionInfo) -> Step {
@@ -374,7 +374,10 @@ impl Handshakes {
         }
         let tls_memory = &self.shared.peer_memory.tls;
         if !TlsCharge::has_room_for_open(&self.shared.peer_memory) {
-            if !stalled::close_unproven(&self.shared) {
+            let memory = &self.shared.peer_memory;
+            if !TlsCharge::has_room_for_replacement(memory)
+                || !stalled::close_unproven(&self.shared)
+            {
                 tls_memory.refused.fetch_add(1, Ordering::Relaxed);
                 return self.fail(&info, "open connections take all the memory for TLS");
             }
@@ -402,7 +405,7 @@ impl Handshakes {
 
     /// Ends an ongoing handshake, which has failed.
     fn end(&mut self, serial: u64, reason: &str) {
-        self.places.remove(serial);
+        self.slots.remove(serial);
         if let Some(handshake) = self.ongoing.remove(&serial) {
             self.fail(&handshake.info, reason);
         }

@@ -315,7 +315,7 @@ impl Listener {
     fn accept_from(&mut self, listener_index: usize) {
         while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
-            if must_wait || !self.has_place_before_login() {
+            if must_wait || !self.has_slot_before_login() {
                 return self.wait_before_accepting();
             }
             let Some(bound) = self.bound_sockets.get(listener_index) else {
@@ -344,10 +344,10 @@ impl Listener {
     /// Whether another connection that has not logged in may be open: these have a share of `-c`. A new one takes the
     /// place of one that is silent, or of a source that has more places; else it waits in the kernel, until others have
     /// logged in or are closed.
-    fn has_place_before_login(&self) -> bool {
+    fn has_slot_before_login(&self) -> bool {
         let connections = &self.shared.connections;
-        let places = (self.shared.config.connections_max / UNAUTHENTICATED_DIVISOR).max(1) as usize;
-        connections.unauthenticated() < places || connections.displace_unauthenticated()
+        let slots = (self.shared.config.connections_max / UNAUTHENTICATED_DIVISOR).max(1) as usize;
+        connections.unauthenticated() < slots || connections.displace_unauthenticated()
     }
 
     /// Waits a little: nothing more can be accepted now, and level-triggered epoll would spin.

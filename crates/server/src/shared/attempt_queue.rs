@@ -42,7 +42,7 @@ pub(crate) enum Taken<T> {
 #[derive(Debug)]
 pub(crate) struct Queued<T> {
     entry: Arc<T>,
-    place: Option<(Arc<AttemptQueue<T>>, Source, u64)>,
+    position: Option<(Arc<AttemptQueue<T>>, Source, u64)>,
 }
 
 impl<T> AttemptQueue<T> {
@@ -69,7 +69,7 @@ impl<T> AttemptQueue<T> {
         entries.by_source.entry(source).or_default().insert(number, Arc::clone(&entry));
         drop(entries);
         self.has_changed.notify_one();
-        Some(Queued { entry, place: Some((Arc::clone(self), source, number)) })
+        Some(Queued { entry, position: Some((Arc::clone(self), source, number)) })
     }
 
     /// Waits until there is an entry, the queue has ended, or `deadline` has come, and takes the oldest entry of the
@@ -134,7 +134,7 @@ impl<T> Entries<T> {
 impl<T> Queued<T> {
     /// An entry that never was in a queue.
     pub(crate) fn unqueued(entry: Arc<T>) -> Queued<T> {
-        Queued { entry, place: None }
+        Queued { entry, position: None }
     }
 }
 
@@ -148,7 +148,7 @@ impl<T> std::ops::Deref for Queued<T> {
 
 impl<T> Drop for Queued<T> {
     fn drop(&mut self) {
-        if let Some((queue, source, number)) = self.place.take() {
+        if let Some((queue, source, number)) = self.position.take() {
             lock(&queue.entries).remove(source, number);
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_take_turns() {
+    fn sources_are_served_in_rotation() {
         let queue = AttemptQueue::new();
         let _queued: Vec<_> = (0..5).map(|entry| push(&queue, 1, entry)).collect();
         let _of_others = [push(&queue, 2, 100), push(&queue, 3, 200), push(&queue, 3, 201)];

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
-use crate::shared::places::Places;
+use crate::shared::slots::Slots;
 use crate::shared::source::Source;
 
-/// What a connection that has to log in has done, for [`Places`]: it has sent something.
+/// What a connection that has to log in has done, for [`Slots`]: it has sent something.
 const EFFORT_SENT: u32 = 1;
 /// Its attempt is being verified.
 const EFFORT_VERIFYING: u32 = 2;
@@ -30,10 +30,10 @@ pub(crate) struct Connections {
     pub(crate) listen_disabled_us: AtomicU64,
     by_serial: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     /// Open connections that have not logged in, where a login is required.
-    unauthenticated: Mutex<Places>,
+    unauthenticated: Mutex<Slots>,
     unauthenticated_count: AtomicUsize,
     /// Open connections with TLS that have not sent a request.
-    unproven: Mutex<Places>,
+    unproven: Mutex<Slots>,
     /// Connections that lost their place before they logged in, since the start.
     pub(crate) displaced: AtomicU64,
     /// Those of them that are still open.

@@ -275,7 +275,7 @@ fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
 
 /// What unread watchers may hold together is bounded, whatever they watch, and a listing beside them is as fast.
 #[test]
-fn unread_watchers_lose_lines_and_delay_nobody() {
+fn unread_watchers_lose_lines_and_delay_no_client() {
     let server = start(config()).unwrap();
     let mut writer = connect(&server);
     let list = || {

@@ -61,7 +61,7 @@ fn more_prefixes_than_can_be_remembered_can_be_flushed_while_old_items_stay() {
     for name in ["a", "b", "c"] {
         flush_many_prefixes(&mut server, name);
     }
-    let replies = send_text(&mut server, b"flush_prefix mor\r\nmf none q\r\nget kept more\r\n");
+    let replies = send_text(&mut server, b"flush_prefix mo\r\nmf none q\r\nget kept more\r\n");
     assert_eq!(replies, "OK\r\nVALUE kept 0 1\r\n1\r\nEND\r\n");
 }
 

@@ -193,7 +193,7 @@ fn times_are_read_whatever_their_type() {
 }
 
 #[test]
-fn a_row_counts_as_often_as_op_count_says_and_a_size_that_cannot_be_held_leaves_its_row_out() {
+fn a_row_counts_op_count_times_and_a_size_that_cannot_be_held_leaves_its_row_out() {
     let schema = "required int64 key; required int64 size; required int64 op_count;";
     let (batch, facts) = read_columns(
         schema,

@@ -135,7 +135,7 @@ fn whole_numbers_may_be_written_as_floats() {
 }
 
 #[test]
-fn a_row_counts_as_often_as_op_count_says() {
+fn a_row_counts_op_count_times() {
     let csv = b"key,op,op_count\na,GET,2\nb,GET,\na,SET,1\nc,GET,0\na,GET,3.0\n".to_vec();
     let (batch, _) = read_all_rows("t.csv", &csv).unwrap();
     let a = batch.key[0];

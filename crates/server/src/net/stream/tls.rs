@@ -16,7 +16,7 @@ use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
-use crate::shared::tls_memory::{HANDSHAKE_BYTES, TlsCharge};
+use crate::shared::tls_charge::{HANDSHAKE_BYTES, TlsCharge};
 
 /// Most bytes that one call reads from the socket (rustls reads no more at a time).
 const READ_BYTES_MAX: usize = 4096;
