@@ -91,7 +91,7 @@ def test_a_client_of_many_loops_has_as_many_descriptors_and_connections_as_one_o
     assert count_server_connections(server, connections_max) <= connections_max
     assert sum(client._connection_counts.values()) <= 1
     assert sum(loop() is not None for loop in loops) <= 2
-    del client, use_client
+    asyncio.run(client.close())
     gc.collect()  # what the abandoned loops left is collected here, where its warnings are expected
 
 

@@ -77,7 +77,7 @@ impl Request<'_> {
             }
             Self::Delete { key, noreply } => write_delete(writer, key, noreply),
             Self::DeleteMany { keys } => {
-                for &key in keys.iter() {
+                for &key in keys {
                     write_delete(writer, key, false);
                 }
             }
