@@ -97,9 +97,9 @@ fn start_editing_relay(
                 let edits = edits.clone();
                 std::thread::spawn(move || {
                     if is_request {
-                        pass_edited(client, server_stream, &edits.0)
+                        pass_edited(client, server_stream, &edits.0);
                     } else {
-                        pass_edited(server_stream, client, &edits.1)
+                        pass_edited(server_stream, client, &edits.1);
                     }
                 });
             }
