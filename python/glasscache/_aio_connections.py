@@ -86,7 +86,7 @@ async def _end_with_loop(
             await _close_all(connections, time.monotonic() + timeout_s)
         client = client_reference()
         if client is not None:
-            client._forget_running_loop()  # noqa: SLF001 - of this module
+            client._forget_running_loop()  # noqa: SLF001 - of this module  # pyright: ignore[reportPrivateUsage]
 
 
 class ConnectingClient(_native.AsyncClient):

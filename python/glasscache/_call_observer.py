@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from random import random
 from time import time_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from glasscache._native import hashed_session_key
 
@@ -58,10 +58,10 @@ class FinishedCall(NamedTuple):
         """The key, or the keys, cut to what can be formatted; of sessions their hashes."""
         if not self.args:
             return ""
-        key_or_keys = self.args[0]
+        key_or_keys: Any = self.args[0]
         is_group = isinstance(key_or_keys, list | tuple | dict | set)
         formatted = (
-            [_formatted_key(key) for key in key_or_keys]
+            [_formatted_key(key) for key in cast("Iterable[object]", key_or_keys)]
             if is_group
             else _formatted_key(key_or_keys)
         )

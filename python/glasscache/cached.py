@@ -361,7 +361,7 @@ class _KeyBuilder:
 
 def _function_name(function: Any) -> str:
     """Return the name of a function; of an object that can be called, that of its class."""
-    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    named: Any = function if hasattr(function, "__qualname__") else cast("Any", type(function))
     return f"{named.__module__}.{named.__qualname__}"
 
 
@@ -433,11 +433,9 @@ def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: s
     elif isinstance(value, type) and "<locals>" not in value.__qualname__:
         encoded = f"{value.__module__}.{value.__qualname__}".encode()
         write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)
-    elif hasattr(value, "cache_key"):
+    elif (cache_key := getattr(value, "cache_key", None)) is not None:
         write_part(f"{type_name}=".encode())
-        _write_stable_name(
-            value.cache_key() if callable(value.cache_key) else value.cache_key, write_part, label
-        )
+        _write_stable_name(cache_key() if callable(cache_key) else cache_key, write_part, label)
     elif type(value).__module__ in {"datetime", "decimal", "uuid", "fractions", "pathlib", "enum"}:
         encoded = repr(value).encode()
         write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)

@@ -21,7 +21,7 @@ import hashlib
 import inspect
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 from django.conf import settings as django_settings
@@ -239,7 +239,7 @@ def _has_user(request: HttpRequest) -> bool:
     user: Any = getattr(request, "user", None)
     if isinstance(user, LazyObject) and user.__dict__.get("_wrapped", empty) is empty:
         return False  # nobody has asked yet
-    return bool(getattr(user, "is_authenticated", False))
+    return bool(getattr(cast("Any", user), "is_authenticated", False))
 
 
 class _PageRequest:

@@ -29,6 +29,8 @@ from glasscache.errors import ValueTooLarge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from glasscache.values import Codec
+
 __all__ = ["GlassCacheBackend", "GlassCacheDict"]
 
 TTL_OFFSET_S: Final = 3600
@@ -96,7 +98,10 @@ class GlassCacheDict(BaseStorage[str, Any]):
         try:
             # Only this package's own dialect has a form for values in pieces.
             self._client.set(
-                full_key, serialized, ttl=ttl, split=self._client.codec.dialect == "own"
+                full_key,
+                serialized,
+                ttl=ttl,
+                split=cast("Codec", self._client.codec).dialect == "own",
             )
         except ValueTooLarge as error:
             _log.warning("not cached: %s", error)

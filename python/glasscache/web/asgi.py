@@ -261,7 +261,9 @@ def _mount_length(scope: Scope) -> int:
 
 def _is_identified(scope: Scope) -> bool:
     """Whether a middleware outside this one, or the server, has found out who the client is."""
-    user, tls = scope.get("user"), (scope.get("extensions") or {}).get("tls") or {}
+    user: Any = scope.get("user")
+    extensions: dict[str, Any] = scope.get("extensions") or {}
+    tls: dict[str, Any] = extensions.get("tls") or {}
     is_user = user is not None and bool(getattr(user, "is_authenticated", True))
     return is_user or bool(scope.get("session") or tls.get("client_cert_name"))
 

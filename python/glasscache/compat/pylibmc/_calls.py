@@ -21,7 +21,8 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
-        flagged_value = self._client.get(key) if key or key is None else None
+        is_sent = bool(key) or key is None  # pyright: ignore[reportUnnecessaryComparison]
+        flagged_value = self._client.get(key) if is_sent else None
         if flagged_value is None:
             return default
         try:
@@ -159,7 +160,8 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def delete(self, key: Key) -> bool:
         """Remove a key; whether it was there."""
-        return self._client.delete(key) if key or key is None else False
+        is_sent = bool(key) or key is None  # pyright: ignore[reportUnnecessaryComparison]
+        return self._client.delete(key) if is_sent else False
 
     @translate_errors
     def delete_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> bool:
