@@ -157,8 +157,6 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
     asyncio.run(main())
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a loop that an earlier test abandoned
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("key_or_keys", ["k", ["k", "l"]])
 def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
     stalling_server: StallingServer, key_or_keys: str | list[str]
