@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
 import weakref
@@ -28,6 +29,47 @@ if TYPE_CHECKING:
 __all__ = ["ConnectingClient"]
 
 
+class _Connections:
+    """The connections of a client on one event loop, until their sockets are closed."""
+
+    def __init__(self) -> None:
+        self.by_slot: dict[int, _native.Connection] = {}
+        self.sockets = _connecting.Sockets()
+        self._replaced: list[_native.Connection] = []
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether no call waits on one and every quiet write is acknowledged."""
+        connections = itertools.chain(self.by_slot.values(), self._replaced)
+        return all(connection.is_idle for connection in connections)
+
+    def use(self, slot: int, connection: _native.Connection) -> None:
+        """Send requests to a server by this connection; one before it is closed when its calls have ended."""
+        if slot in self.by_slot:
+            self._replaced.append(self.by_slot[slot])
+        self.by_slot[slot] = connection
+        for idle_connection in [replaced for replaced in self._replaced if replaced.is_idle]:
+            self._replaced.remove(idle_connection)
+            idle_connection.abort()
+
+    async def close(self, ends_at: float) -> None:
+        """Close each when it is idle, or at `ends_at` or when this is cancelled, and then the sockets.
+
+        A client that is dropped with the last task of a loop is closed at once: the loop may end before
+        anything else happens on it.
+        """
+        is_last_task = len(asyncio.all_tasks()) == 1
+        try:
+            while not (self.are_idle or is_last_task or time.monotonic() >= ends_at):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        finally:
+            for connection in (*self.by_slot.values(), *self._replaced):
+                connection.close()
+            self.by_slot.clear()
+            self._replaced.clear()
+            self.sockets.close()
+
+
 class _LoopState:
     """What a client has on one event loop: its connections and tasks, which end with the loop.
 
@@ -37,7 +79,7 @@ class _LoopState:
     """
 
     def __init__(self, client: ConnectingClient, timeout: float) -> None:
-        self.connections: dict[int, _native.Connection] = {}
+        self.connections = _Connections()
         self.connect_tasks: dict[int, asyncio.Task[None]] = {}
         self.probe_tasks: dict[int, asyncio.Task[None]] = {}
         self.close_tasks: set[asyncio.Task[None]] = set()
@@ -50,9 +92,7 @@ class _LoopState:
     @property
     def is_idle(self) -> bool:
         """Whether no call waits and every quiet write is acknowledged."""
-        return not self.waiting_calls and all(
-            connection.is_idle for connection in self.connections.values()
-        )
+        return not self.waiting_calls and self.connections.are_idle
 
     @contextlib.contextmanager
     def waiting(self) -> Generator[None]:
@@ -69,11 +109,14 @@ class _LoopState:
         for task in cancelled_tasks:
             task.cancel()
         await asyncio.gather(*cancelled_tasks, *self.close_tasks, return_exceptions=True)
-        await self._end.aclose()
+        with contextlib.suppress(RuntimeError):  # another call is closing them
+            await self._end.aclose()
+        for _ in range(2):  # a TLS session needs two iterations until its socket is closed
+            await asyncio.sleep(0)
 
 
 async def _end_with_loop(
-    connections: dict[int, _native.Connection],
+    connections: _Connections,
     client_reference: weakref.ref[ConnectingClient],
     timeout_s: float,
 ) -> AsyncGenerator[None]:
@@ -82,11 +125,13 @@ async def _end_with_loop(
     try:
         yield
     finally:
-        if process_id == os.getpid():  # in a child of a fork they are its parent's
-            await _close_all(connections, time.monotonic() + timeout_s)
-        client = client_reference()
-        if client is not None:
-            client._forget_running_loop()  # noqa: SLF001 - of this module  # pyright: ignore[reportPrivateUsage]
+        try:
+            if process_id == os.getpid():  # in a child of a fork they are its parent's
+                await connections.close(time.monotonic() + timeout_s)
+        finally:
+            client = client_reference()
+            if client is not None:
+                client._forget_running_loop()  # noqa: SLF001 - of this module  # pyright: ignore[reportPrivateUsage]
 
 
 class ConnectingClient(_native.AsyncClient):
@@ -137,7 +182,7 @@ class ConnectingClient(_native.AsyncClient):
             if probe_task is not None:
                 probe_task.cancel()
             self._mark_up(slot)  # if it is added again, its first calls find out whether it is up
-            state.connections.pop(slot, None)
+            state.connections.by_slot.pop(slot, None)
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
                 close_task = loop.create_task(_close_when_idle(connection, ends_at))
@@ -217,7 +262,7 @@ class ConnectingClient(_native.AsyncClient):
                 self._handle_connect_failure(slot, None)
                 raise self._unreachable_exception(slot, str(error)) from None
             self._use_connection(slot, connection)
-            self._loop_state().connections[slot] = connection
+            self._loop_state().connections.use(slot, connection)
             return
 
     async def _connect_and_wait_until_ready(
@@ -233,30 +278,26 @@ class ConnectingClient(_native.AsyncClient):
                 await self._open_transport(slot, lambda: connection, timeout_s)
                 await ready_future
         except BaseException:
-            connection.close()  # also if the client was closed meanwhile: it will not be used
+            connection.abort()  # also if the client was closed meanwhile: it will not be used
             raise
 
     async def _open_transport(
         self, slot: int, protocol_factory: Callable[[], Any], timeout_s: float
-    ) -> asyncio.BaseTransport:
+    ) -> asyncio.WriteTransport:
         """Open a socket to a server for any protocol, with TLS where that is set; return its transport."""
-        loop = asyncio.get_running_loop()
+        sockets = self._loop_state().connections.sockets
         host, port = self._address_of(slot)
         if port is None:
-            unix_transport, _ = await loop.create_unix_connection(protocol_factory, host)
-            return unix_transport
-        first_address = self._last_connected.get(slot)
+            return await sockets.open_unix(protocol_factory, host)
+        tls = None if self._tls is None else (self._tls[0], self._tls[1] or host)
         transport, self._last_connected[slot] = await _connecting.connect(
-            protocol_factory, host, port, timeout_s, first_address, self._tls_arguments(host)
+            partial(sockets.open, protocol_factory, tls),
+            host,
+            port,
+            timeout_s,
+            self._last_connected.get(slot),
         )
         return transport
-
-    def _tls_arguments(self, host: str) -> dict[str, Any]:
-        """Return how a connection to this host is encrypted, as arguments of asyncio."""
-        if self._tls is None:
-            return {}
-        context, server_name = self._tls
-        return {"ssl": context, "server_hostname": server_name or host}
 
     def _handle_connect_failure(self, slot: int, timeout_s: float | None) -> None:
         self._mark_unreachable(slot, timeout_s)
@@ -293,7 +334,7 @@ class ConnectingClient(_native.AsyncClient):
         try:
             return await reply_future
         finally:
-            transport.close()
+            transport.abort()
 
 
 def _retrieve_result(task: asyncio.Future[None]) -> None:
@@ -315,22 +356,14 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _close_all(connections: dict[int, _native.Connection], ends_at: float) -> None:
-    """Close connections when they are idle, or at `ends_at`, and return when their sockets are closed."""
-    while connections:
-        _, connection = connections.popitem()
-        await _close_when_idle(connection, ends_at)
-        connection.abort()  # a TLS session would still wait for the peer's farewell
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)  # TLS needs a second iteration of the loop
-
-
 async def _close_when_idle(connection: _native.Connection, ends_at: float) -> None:
     """Close a connection when it is idle, or at `ends_at`."""
-    while not connection.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
-        connection.close()
+    try:
+        while not connection.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    finally:  # also where the loop ends first, and cancels its tasks
+        with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
+            connection.close()
 
 
 class _ProbeProtocol(asyncio.Protocol):

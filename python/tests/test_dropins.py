@@ -44,6 +44,10 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
+SYNCHRONISING_KEYS = [f"~sync{number}" for number in range(24)]
+"""Each of three servers has some."""
+
+
 class Failure(NamedTuple):
     """What a call raised."""
 
@@ -80,12 +84,18 @@ class Chooser:
 
     def key(self) -> Any:
         if self.rng.random() < 0.05:
-            return self.rng.choice(ODD_KEYS if self.is_pymemcache else PYLIBMC_ODD_KEYS)
+            odd_keys = ODD_KEYS if self.is_pymemcache else PYLIBMC_ODD_KEYS
+            return self._own_key(self.rng.choice(odd_keys))
         return self._own_key(self.rng.choice(KEYS))
 
-    def _own_key(self, key: str | bytes) -> str | bytes:
-        """Return a key that no other program uses."""
-        return f"{self.program}:{key}" if isinstance(key, str) else b"%d:%b" % (self.program, key)
+    def _own_key(self, key: Any) -> Any:
+        """Return a key that no other program uses: others place theirs otherwise."""
+        match key:
+            case str():
+                return f"{self.program}:{key}"
+            case bytes():
+                return b"%d:%b" % (self.program, key)
+        return key
 
     def some_keys(self) -> list[Any]:
         keys = [self._own_key(key) for key in self.rng.sample(KEYS, self.rng.randrange(5))]
@@ -152,6 +162,9 @@ def compare(
             expected, found = (
                 {key: values[key] for key in common_keys} for values in (expected, found)
             )
+        is_of_many_servers = choose.is_hash_client and call.method.endswith(("_many", "_multi"))
+        if is_of_many_servers and isinstance(expected, Failure) and isinstance(found, Failure):
+            continue  # which item fails first depends on the addresses
         if expected != found or type(expected) is not type(found):
             differences.append((call, expected, found, is_ours))
     for client in (reference, *pair):
@@ -380,7 +393,7 @@ def _synchronise_pymemcache(client: Any) -> None:
     """Wait until each connection has done what was sent without a reply."""
     for server_client in getattr(client, "clients", {"": client}).values():
         server_client.get("~sync")
-    client.get("~sync")
+    client.get_many(SYNCHRONISING_KEYS)
 
 
 def _describe(differences: list[Any]) -> str:

@@ -45,7 +45,9 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def get_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
-        keys_by_full_key = {prefixed_key(key_prefix, key): key for key in keys if key}
+        keys_by_full_key = {
+            prefixed_key(key_prefix, key): key for key in keys if key not in {"", b""}
+        }
         values: dict[Key, Any] = {}
         for full_key, flagged_value in self._client.get_many(list(keys_by_full_key)).items():
             with contextlib.suppress(CacheMiss):

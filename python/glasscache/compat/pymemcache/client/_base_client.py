@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import glasscache
 from glasscache.compat._flagged import FlaggedCodec
@@ -27,6 +27,9 @@ _DEFAULT_TIMEOUT_S: Final = 1.0
 
 class ClientBase:
     """The part of a client that knows no command."""
+
+    _routes_first: ClassVar[bool] = False
+    """Whether a key is checked before the other arguments of a store, as pymemcache's HashClient does."""
 
     def __init__(
         self,

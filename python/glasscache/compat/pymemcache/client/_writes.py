@@ -37,6 +37,8 @@ class Writes(ClientBase):
         noreply: bool | None,
         flags: int | None,
     ) -> bool:
+        if not self._routes_first:
+            checked_integer(expire, "expire")
         client, full_key = self._client_and_full_key(key)
         expire = checked_integer(expire, "expire")
         store = getattr(client, method_name)

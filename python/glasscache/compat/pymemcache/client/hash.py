@@ -55,6 +55,8 @@ class HashClient(PooledClient):
     program's own each server has a client of it, whose methods are the calls.
     """
 
+    _routes_first = True
+
     def __init__(
         self,
         servers: Iterable[Any],
