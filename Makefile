@@ -390,8 +390,9 @@ figures: release ## Print each promised figure with its command, its target and 
 	@scripts/figures $(ARGS)
 
 .PHONY: reference-pages
-reference-pages: ## Write docs/reference/{settings,statistics,errors}.md from the tables of the program.
+reference-pages: ## Write docs/reference/{settings,statistics,errors,client-settings}.md from the tables of the program.
 	GLASSCACHE_WRITE_REFERENCE=1 $(CARGO) test -p glasscache-server -p glasscache-cli --lib --bins reference
+	GLASSCACHE_WRITE_REFERENCE=1 scripts/python-tests -q python/tests/test_client_settings.py -k reference
 
 .PHONY: figures-page
 figures-page: ## Write docs/reference/figures.md and the table of README.md from the kept results.

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache._refresh import seconds_of
+from glasscache._settings import miss_rule_of
 from glasscache._steps import CallFunction, call, carry_out, carry_out_async
 from glasscache._suggestions import keys_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
@@ -65,20 +66,14 @@ class _Gutter:
 
     _state: _native.ClientState
 
-    def _open_gutter(
-        self,
-        gutter: Any,
-        ttl: float,
-        timeout: float,
-        counts_as_miss: Callable[[GlasscacheError], bool] | None,
-    ) -> None:
-        """Take the client of the gutter's servers; called once, when the client is made."""
-        self.gutter, self._gutter_ttl, self._call_timeout = gutter, ttl, timeout
-        self._counts_as_miss, self._gutter_call_count, self._counted_miss_count = (
-            counts_as_miss,
-            0,
-            0,
+    def _open_gutter(self, gutter: Any, settings: Mapping[str, Any]) -> None:
+        """Take the client of the gutter's servers and the settings; called once, when the client is made."""
+        self.gutter, self._gutter_ttl = gutter, settings["gutter_ttl"]
+        self._call_timeout, self._counts_as_miss = (
+            settings["timeout"],
+            miss_rule_of(settings["on_error"]),
         )
+        self._gutter_call_count = self._counted_miss_count = 0
 
     def _gutter_ttl_for(self, ttl: Ttl | None) -> float:
         seconds = seconds_of(ttl)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glasscache import _native
 from glasscache._contexts import reset_variable
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -65,45 +64,27 @@ class RequestScopes:
         )
 
 
-class ShareSettings(NamedTuple):
-    """The share of the requests, or of the processes, that run a strategy."""
-
-    share: float | None
-    by: ShareBy
-
-
 def strategy_of(
-    strategy_path: str | os.PathLike[str] | None,
-    near_ttl: float | None,
-    coherent: bool,
-    children_of: ChildrenOf | None,
-    share_settings: ShareSettings,
+    settings: Mapping[str, Any],
 ) -> tuple[_native.Strategy | None, RequestScopes | None]:
     """Return what the native client takes as its strategy, and where its scopes are; None without one."""
-    if strategy_path is None:
-        if children_of is not None:
-            raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
-        if share_settings.share is not None:
-            raise BadSetting("share= needs strategy=: leave it out, or name a strategy file")
-        if coherent:
-            raise BadSetting("coherent=True needs strategy=: leave it out, or name a strategy file")
+    if settings["strategy"] is None:
         return None, None
+    near_ttl: float | None = settings["near_ttl"]
+    children_of: ChildrenOf | None = settings["children_of"]
     if near_ttl is not None and not near_ttl > 0:
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
-    given_share: Any = share_settings.share
-    if given_share is not None and not isinstance(given_share, int | float):
-        raise BadSetting(f"share={given_share!r}: a number from 0 to 1")
     if children_of is not None and not callable(children_of):
         raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
     scopes = RequestScopes()
     native_strategy = _native.Strategy(
-        strategy_path,
+        settings["strategy"],
         near_ttl=near_ttl,
-        coherent=coherent,
+        coherent=settings["coherent"],
         children_of=None if children_of is None else _without_exceptions(children_of),
         scopes=scopes.current,
-        share=share_settings.share,
-        share_by=share_settings.by,
+        share=settings["share"],
+        share_by=settings["share_by"],
     )
     return native_strategy, scopes
 

@@ -6,18 +6,27 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, cast
 
-from glasscache import _native
+from glasscache import _native, values
+from glasscache._client_settings import CLIENT_SETTINGS, complete_settings
 from glasscache.errors import BadSetting, is_counted_as_miss
+from glasscache.tls import tls_files
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
-    from glasscache import values
-    from glasscache._types import Key, Login, OnError, Password
+    from glasscache._client_settings import Setting
+    from glasscache._types import Key, Login, Password
     from glasscache.errors import GlasscacheError
     from glasscache.tls import TLS
 
-__all__ = ["check_settings", "miss_rule_of", "native_state", "normalise_servers"]
+__all__ = [
+    "gutter_settings",
+    "miss_rule_of",
+    "native_state",
+    "normalise_servers",
+    "prepare_settings",
+]
 
 _TIMEOUT_MAX_S = 60
 """Above this a timeout was meant as milliseconds, more likely than not."""
@@ -81,24 +90,14 @@ def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
     return cast("Callable[[GlasscacheError], bool]", on_error)
 
 
-def is_binary(protocol: Any) -> bool:
-    """Return whether the binary protocol is used with all servers."""
-    if protocol not in ("auto", "binary"):
-        raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
-    uses_binary: bool = protocol == "binary"
-    return uses_binary
-
-
-def check_settings(keys: str, timeout: Any) -> None:
-    """Refuse arguments that would silently mean the default, and warn of milliseconds."""
-    if keys not in ("refuse", "base64"):
-        raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
-    if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
+def warn_of_milliseconds(timeout: float) -> None:
+    """Warn of a timeout that was meant as milliseconds, more likely than not."""
+    if _TIMEOUT_MAX_S < timeout < float("inf"):
         import warnings  # noqa: PLC0415 - few programs need it
 
         warnings.warn(
             f"timeout={timeout} is in seconds, and a call may take all of them; 250 ms is timeout=0.25",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -113,42 +112,53 @@ def normalise_login(user: Key | None, password: Password | None) -> Login | None
     return user, password.encode() if isinstance(password, str) else password
 
 
+def prepare_settings(
+    client_class: type[Any], rows: Mapping[str, Setting], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all settings of a client, checked, with one codec for `codec` and `dialect`."""
+    settings = complete_settings(client_class.__name__, rows, given)
+    warn_of_milliseconds(settings["timeout"])
+    settings["codec"] = values.resolve_codec(settings["codec"], settings["dialect"])
+    settings["dialect"] = None
+    return settings
+
+
+def gutter_settings(settings: Mapping[str, Any], rows: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the settings of the client of a gutter: those of its client without its strategy."""
+    apart = {"gutter", "strategy"}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in apart and rows[name].needs not in apart
+    }
+
+
 def native_state(
     servers: list[str],
-    tls: TLS | None,
+    tls: TLS | ssl.SSLContext | None,
     strategy: _native.Strategy | None,
-    has_gutter: bool,
-    *,
-    timeout: float,
-    placement: str,
-    namespace: Key,
-    codec: values.Codec,
-    on_error: OnError,
-    keys: str,
-    value_bytes_max: int,
-    protocol: str,
-    user: Key | None,
-    password: Password | None,
-    costs: bool,
-    connections_max: int = 32,
+    settings: Mapping[str, Any],
     greenlet_waits: tuple[Callable[..., Any], Callable[[float], Any]] | None = None,
 ) -> _native.ClientState:
     """Return what both clients are made of; with a gutter, that decides which errors are misses."""
-    counts_as_miss = miss_rule_of(on_error)
-    return _native.ClientState(
-        servers,
-        codec,
-        timeout=timeout,
-        placement=placement,
-        namespace=normalise_namespace(namespace),
-        counts_as_miss=None if has_gutter else counts_as_miss,
-        value_bytes_max=value_bytes_max,
-        connections_max=connections_max,
-        base64_keys=keys == "base64",
-        binary=is_binary(protocol),
-        login=normalise_login(user, password),
-        tls=None if tls is None else tls.files(),
-        costs=costs,
-        strategy=strategy,
-        greenlet_waits=greenlet_waits,
-    )
+    counts_as_miss = miss_rule_of(settings["on_error"])
+    with tls_files(tls) as files:
+        return _native.ClientState(
+            servers,
+            settings["codec"],
+            timeout=settings["timeout"],
+            placement=settings["placement"],
+            namespace=normalise_namespace(settings["namespace"]),
+            counts_as_miss=None if settings["gutter"] is not None else counts_as_miss,
+            value_bytes_max=settings["value_bytes_max"],
+            connections_max=settings.get(
+                "connections_max", CLIENT_SETTINGS["connections_max"].default
+            ),
+            base64_keys=settings["keys"] == "base64",
+            binary=settings["protocol"] == "binary",
+            login=normalise_login(settings["user"], settings["password"]),
+            tls=files,
+            costs=settings["costs"],
+            strategy=strategy,
+            greenlet_waits=greenlet_waits,
+        )

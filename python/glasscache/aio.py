@@ -8,34 +8,35 @@ read one key cost little more than one bulk read. Works with uvloop.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from glasscache import values
 from glasscache._aio_calls import Calls
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
+from glasscache._client_settings import (
+    ASYNC_CLIENT_SETTINGS,
+    DEFAULT_SERVERS,
+    AsyncClientSettings,
+    SettingsSignature,
+)
 from glasscache._local_methods import LocalMethods
 from glasscache._native import Manifest, check_parent
-from glasscache._near import ShareSettings, strategy_of
-from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
+from glasscache._near import strategy_of
+from glasscache._settings import gutter_settings, native_state, normalise_servers, prepare_settings
 from glasscache._suggestions import keys_of, unknown_keywords_error
 from glasscache._types import item_of
 from glasscache.errors import StaleConnection
-from glasscache.tls import asyncio_tls, threads_tls
+from glasscache.tls import asyncio_tls, normalise_tls
 
 if TYPE_CHECKING:
     import asyncio
-    import os
-    import ssl
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Never, Self
+    from typing import Never, Self, Unpack
 
-    from glasscache._near import ChildrenOf, ShareBy
     from glasscache._report import Explanation
-    from glasscache._types import Item, K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
+    from glasscache._types import Item, K, Key, Keys, KeysOf, Servers, Ttl
     from glasscache.errors import GlasscacheError
-    from glasscache.tls import TLS
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
@@ -58,58 +59,29 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     that is cancelled leaves the others alone: its reply is read and dropped.
     """
 
+    __signature__ = SettingsSignature(AsyncClientSettings)
+
     def __new__(  # noqa: D102 - the class documents the arguments
-        cls,
-        servers: Servers = "127.0.0.1:11211",
-        *,
-        timeout: float = 0.25,
-        placement: str = "ketama",
-        namespace: Key = b"",
-        codec: values.Codec | str | None = None,
-        dialect: str | None = None,
-        on_error: OnError = "raise",
-        keys: Literal["refuse", "base64"] = "refuse",
-        value_bytes_max: int = 64 << 20,
-        protocol: Literal["auto", "binary"] = "auto",
-        user: Key | None = None,
-        password: Password | None = None,
-        tls: TLS | ssl.SSLContext | bool | None = None,
-        costs: bool = True,
-        gutter: Servers | None = None,
-        gutter_ttl: float = 10.0,
-        strategy: str | os.PathLike[str] | None = None,
-        near_ttl: float | None = 10.0,
-        coherent: bool = False,
-        children_of: ChildrenOf | None = None,
-        share: float | None = None,
-        share_by: ShareBy = "request",
+        cls, servers: Servers = DEFAULT_SERVERS, **given: Unpack[AsyncClientSettings]
     ) -> Self:
-        codec = values.resolve_codec(codec, dialect)
-        check_settings(keys, timeout)
-        native_strategy, scopes = strategy_of(
-            strategy, near_ttl, coherent, children_of, ShareSettings(share, share_by)
-        )
-        settings: Any = {
-            "timeout": timeout, "placement": placement, "namespace": namespace, "codec": codec,
-            "on_error": on_error, "keys": keys, "value_bytes_max": value_bytes_max,
-            "protocol": protocol, "user": user, "password": password, "costs": costs,
-        }  # fmt: skip
+        settings = prepare_settings(cls, ASYNC_CLIENT_SETTINGS, given)
+        native_strategy, scopes = strategy_of(settings)
         addresses = normalise_servers(servers)
+        tls = settings["tls"]
         tls_settings = asyncio_tls(tls, addresses)
-        watch_tls = threads_tls(tls) if coherent else None
-        has_gutter = gutter is not None
-        state = native_state(addresses, watch_tls, native_strategy, has_gutter, **settings)
-        client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
+        watch_tls = normalise_tls(tls) if settings["coherent"] else None
+        state = native_state(addresses, watch_tls, native_strategy, settings)
+        gutter = settings["gutter"]
+        client_class: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(client_class, state)
         client._state = state
         if scopes is not None:
             client._scopes = scopes
-        client._init_connections(timeout, tls_settings)
+        client._init_connections(settings["timeout"], tls_settings)
         client._deadline_block_count = 0
         if gutter is not None:
-            gutter_client = AsyncClient(gutter, tls=tls, **settings)
-            counts_as_miss = miss_rule_of(on_error)
-            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
+            gutter_client = AsyncClient(gutter, **gutter_settings(settings, ASYNC_CLIENT_SETTINGS))
+            cast("Any", client)._open_gutter(gutter_client, settings)
         return client
 
     # ---- reads --------------------------------------------------------------------------------

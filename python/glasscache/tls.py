@@ -6,6 +6,7 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Generator
     from typing import TypeAlias, TypeGuard
 
     Files: TypeAlias = tuple[str | None, str | None, str | None, str | None]
@@ -62,16 +64,48 @@ class TLS(NamedTuple):
         return context
 
 
-def normalise_tls(tls: Any) -> TLS | None:
-    """Return the settings, given them, True for the system's authorities, or False or None."""
+def normalise_tls(tls: Any) -> TLS | ssl.SSLContext | None:
+    """Return the settings, given them, True for the system's authorities, or False or None.
+
+    A context is taken if it verifies what this client always verifies: its authorities are used (those of the
+    system if it has none of its own). Python does not say whether it holds a certificate to present, so that
+    takes a `TLS`.
+    """
     if isinstance(tls, TLS):
         return tls
     if tls is None or tls is False:
         return None
     if tls is True:
         return TLS()
-    hint = "; only AsyncClient takes an ssl.SSLContext" if _is_context(tls) else ""
-    raise BadSetting(f"tls: True or TLS(ca_file=..., ...), not {type(tls).__name__}{hint}")
+    if not _is_context(tls):
+        raise BadSetting(
+            f"tls: True, TLS(ca_file=..., ...) or an ssl.SSLContext, not {type(tls).__name__}"
+        )
+    if not tls.check_hostname:  # which requires a certificate
+        raise BadSetting(
+            "tls: this ssl.SSLContext does not verify names, and every connection here is verified: "
+            "write TLS(ca_file=..., server_name=...)"
+        )
+    return tls
+
+
+@contextlib.contextmanager
+def tls_files(tls: TLS | ssl.SSLContext | None) -> Generator[Files | None]:
+    """Give the files of `normalise_tls`'s result, which are to be read in the block."""
+    if tls is None or isinstance(tls, TLS):
+        yield None if tls is None else tls.files()
+        return
+    authorities = tls.get_ca_certs(binary_form=True)
+    if not authorities:
+        yield TLS().files()
+        return
+    import ssl  # noqa: PLC0415 - most programs do not need it
+    import tempfile  # noqa: PLC0415 - likewise
+
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.writelines(map(ssl.DER_cert_to_PEM_cert, authorities))
+        file.flush()
+        yield TLS(file.name).files()
 
 
 def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | None] | None:
@@ -80,17 +114,10 @@ def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | Non
         check_tls_servers(servers)
         return tls, None
     settings = normalise_tls(tls)
-    if settings is None:
+    if not isinstance(settings, TLS):
         return None
     check_tls_servers(servers)
     return settings.context(), settings.server_name
-
-
-def threads_tls(tls: Any) -> TLS | None:
-    """Return the settings for threads of an asyncio client, which need files."""
-    if _is_context(tls):
-        raise BadSetting("coherent=True needs tls=True or tls=TLS(...), not an ssl.SSLContext")
-    return normalise_tls(tls)
 
 
 def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:

@@ -47,7 +47,7 @@ def test_every_option_of_the_old_clients_is_decided() -> None:
     }
     assert option_names == set(PYMEMCACHE_TRANSLATORS)
     option_names = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
-    assert option_names == set(PYLIBMC_TRANSLATORS)
+    assert option_names == {*PYLIBMC_TRANSLATORS, "password"}  # which is a setting here, too
     assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(
         PYLIBMC_BEHAVIOR_TRANSLATORS
     )
@@ -66,7 +66,10 @@ TRANSLATED_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"serializer": None, "deserializer": None, "hasher": None, "tls_context": None}, {}),
     ({"socket_module": socket}, {}),
     ({"retry_attempts": None, "retry_timeout": None, "dead_timeout": None}, {}),
-    ({"binary": True}, {}),
+    ({"binary": True}, {"protocol": "binary"}),
+    ({"username": "me", "password": "secret"},
+     {"user": "me", "password": "secret", "protocol": "binary"}),
+    ({"binary": False}, {}),
     ({"username": None, "password": None}, {}),
     ({"behaviors": {"ketama": True}}, {"placement": "ketama-oneatatime"}),
     ({"behaviors": {"ketama": True, "ketama_weighted": True}}, {"placement": "ketama"}),
@@ -115,6 +118,10 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"retry_timeout": 1}, "gutter"),
     ({"dead_timeout": 60}, "gutter"),
     ({"tls_context": object()}, "TLS"),
+    ({"tls_context": True, "tls": True}, "leave one of them out"),
+    ({"coherent": True}, 'needs OPTIONS["strategy"]'),
+    ({"time_out": 3}, "did you mean timeout"),
+    ({"timeout": "3"}, "write a number of seconds"),
     ({"socket_module": json}, "leave it out"),
     ({"serde": CustomSerde()}, '"codec"'),
     ({"serde": None}, '"codec"'),
@@ -124,8 +131,8 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"timeout": 0}, "above 0"),
     ({"connect_timeout": "soon"}, "seconds"),
     ({"max_pool_size": "many"}, "connections_max"),
-    ({"username": "me"}, "SASL"),
-    ({"password": "secret"}, "SASL"),
+    ({"username": "me"}, 'needs OPTIONS["password"]'),
+    ({"password": "secret"}, 'needs OPTIONS["user"]'),
     ({"behaviors": {"auto_eject": 1}}, "gutter"),
     ({"behaviors": {"remove_failed": 1}}, "gutter"),
     ({"behaviors": {"num_replicas": 1}}, "one copy"),

@@ -83,6 +83,20 @@ def test_values_of_any_size_pass_encrypted_by_asyncio(authority: Authority, port
     asyncio.run(read_with_async_client(authority.context()))
 
 
+def test_the_blocking_client_takes_the_authorities_of_a_context(
+    authority: Authority, port: str
+) -> None:
+    with Client(f"localhost:{port}", tls=authority.context(), timeout=TIMEOUT_S) as client:
+        assert client.set("by-context", 1)
+        assert client.get("by-context") == 1
+    for context in (Authority("foreign").context(), ssl.create_default_context()):
+        with (
+            Client(f"localhost:{port}", tls=context, timeout=TIMEOUT_S) as client,
+            pytest.raises(ServerUnavailable, match="TLS failed"),
+        ):
+            client.get("by-context")
+
+
 def test_a_server_is_verified_by_its_authority_and_its_name(
     authority: Authority, port: str
 ) -> None:
@@ -236,8 +250,10 @@ def test_unusable_tls_settings_are_refused(authority: Authority, tmp_path: Path)
         for client_class in (Client, AsyncClient):
             with pytest.raises(BadSetting, match="tls: "):
                 client_class("localhost:1", tls=tls)
-    with pytest.raises(BadSetting, match="only AsyncClient takes an ssl"):
-        Client("localhost:1", tls=ssl.create_default_context())  # type: ignore[arg-type]
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    with pytest.raises(BadSetting, match="does not verify names"):
+        Client("localhost:1", tls=unverified)
     for client_class in (Client, AsyncClient):
         with pytest.raises(BadSetting, match="a unix socket has no TLS"):
             client_class("/run/cache.sock", tls=TLS(authority.file))
@@ -257,7 +273,7 @@ def test_a_configuration_endpoint_is_read_encrypted_and_gives_names(
             ]
         with pytest.raises(OSError, match="certificate verify failed"):
             discovery.elasticache(endpoint, tls=True, timeout=TIMEOUT_S)()
-    with pytest.raises(BadSetting, match="tls: True or TLS"):
+    with pytest.raises(BadSetting, match="tls: True, TLS"):
         discovery.elasticache(endpoint, tls="yes")
 
 

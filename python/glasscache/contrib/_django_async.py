@@ -19,6 +19,7 @@ from glasscache.contrib._django_client import (
     raise_if_absent,
     to_django_error,
 )
+from glasscache.contrib._django_settings import without_blocking_options
 from glasscache.recording import Recorder
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ class AsyncCacheMethods(BaseMemcachedCache):
         loop = asyncio.get_running_loop()
         client = self._shared.clients_by_loop.get(loop)
         if client is None:
-            async_options = checked_client_options(self._shared.cache_settings)
-            async_options.pop("connections_max", None)  # the blocking client's
+            client_options = checked_client_options(self._shared.cache_settings)
+            async_options = without_blocking_options(client_options)
             client = AsyncClient(self._shared.cache_settings.servers, **async_options)
             self._shared.record_calls(client)
             self._shared.clients_by_loop[loop] = client

@@ -136,11 +136,29 @@ def _check_encoding(value: Any, _: SettingsDraft) -> None:
         raise RefusedOption(f"{value!r}: text is UTF-8 and numbers are ASCII; leave it out")
 
 
-def _refuse_sasl(value: Any, _: SettingsDraft) -> None:
-    if value is not None:
-        raise RefusedOption(
-            "this client has no SASL; leave it out and guard the servers by the network"
-        )
+def _translate_to(setting: str) -> Callable[[Any, SettingsDraft], None]:
+    """Return what takes an option that is a setting here under another name."""
+
+    def translate(value: Any, draft: SettingsDraft) -> None:
+        if value is None:
+            return
+        if setting in draft.client_options:
+            raise RefusedOption(
+                f'"{setting}" is given, too, which is the same here: leave one of them out'
+            )
+        draft.client_options[setting] = value
+
+    return translate
+
+
+def _translate_username(value: Any, draft: SettingsDraft) -> None:
+    _translate_to("user")(value, draft)
+    _translate_binary(value is not None, draft)  # where libmemcached has logins
+
+
+def _translate_binary(value: Any, draft: SettingsDraft) -> None:
+    if value:
+        draft.client_options.setdefault("protocol", "binary")
 
 
 PYMEMCACHE_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
@@ -163,7 +181,7 @@ PYMEMCACHE_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] =
     "serializer": _accept_without_effect,  # as deserializer
     "socket_keepalive": _accept_without_effect,
     "socket_module": _check_socket_module,
-    "tls_context": _refuse_unless(None, "this client has no TLS; leave it out, or tunnel"),
+    "tls_context": _translate_to("tls"),
     "use_pooling": _accept_without_effect,
 }
 
@@ -263,9 +281,8 @@ _PLACEMENT_BEHAVIORS: Final = ("hash", "distribution", "ketama", "ketama_weighte
 
 PYLIBMC_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "behaviors": _translate_behaviors,
-    "binary": _accept_without_effect,  # the entries are the same in either protocol
-    "password": _refuse_sasl,
-    "username": _refuse_sasl,
+    "binary": _translate_binary,
+    "username": _translate_username,
 }
 
 TRANSLATORS_BY_LIBRARY: Final = {

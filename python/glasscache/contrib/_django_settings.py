@@ -10,6 +10,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
+from glasscache._client_settings import (
+    ASYNC_CLIENT_SETTINGS,
+    CLIENT_SETTINGS,
+    Setting,
+    Spelling,
+    check_settings,
+    hint_at,
+)
 from glasscache._settings import normalise_servers
 from glasscache.contrib._django_options import TRANSLATORS_BY_LIBRARY, RefusedOption, SettingsDraft
 from glasscache.recording import Recorder
@@ -23,16 +31,11 @@ OWN_PREFIX: Final = "gc~"
 never meet while processes of both run."""
 
 _LEASE_OPTIONS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_error"})
-_CLIENT_OPTIONS: Final = frozenset(
-    {
-        "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
-        "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "coherent",
-        "children_of", "share", "share_by",
-    }
-)  # fmt: skip
-_SECONDS_OPTIONS: Final = _LEASE_OPTIONS | {"timeout", "gutter_ttl", "near_ttl"}
-_COUNT_OPTIONS: Final = frozenset({"connections_max", "value_bytes_max"})
-_COUNT_MAX: Final = (1 << 63) - 1
+_LEASE_SETTINGS: Final = {
+    option: Setting(None, "", "seconds or None" if option == "wait" else "seconds")
+    for option in sorted(_LEASE_OPTIONS)
+}
+_DJANGO: Final = Spelling('OPTIONS["{name}"]', 'OPTIONS["{name}"] is {value}')
 _DEFAULT_PLACEMENTS: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
 
 
@@ -72,13 +75,8 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         refusals, lambda: _parse_recorder(remaining_options.pop("recorder", None))
     )
     servers: list[str] = _call_collecting_refusal(refusals, lambda: _parse_location(location)) or []
-    if remaining_options.get("timeout", 0) is None:  # pymemcache's form of its default
-        del remaining_options["timeout"]
     draft = SettingsDraft(
-        {
-            option: remaining_options.pop(option)
-            for option in sorted(_CLIENT_OPTIONS & remaining_options.keys())
-        },
+        _pop_client_options(remaining_options),
         len(servers),
     )
     foreign_options = sorted(remaining_options)
@@ -112,6 +110,19 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         refusals,
         advice,
     )
+
+
+def _pop_client_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options that are settings of `Client`; the old backends write None for a default."""
+    client_options = {
+        option: options.pop(option) for option in sorted(CLIENT_SETTINGS.keys() & options.keys())
+    }
+    none_means_default = {"timeout", "user", "password"}
+    return {
+        option: value
+        for option, value in client_options.items()
+        if value is not None or option not in none_means_default
+    }
 
 
 def _call_collecting_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
@@ -162,8 +173,9 @@ def _translate_option(option: str, value: Any, like: str | None, draft: Settings
             raise RefusedOption(
                 f'an option of {other_library}, and "like" is "{like}": leave it out'
             )
-    own_options = ", ".join(sorted({"like", "recorder"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
-    raise RefusedOption(f"not an option; there are {own_options}")
+    own_options = sorted({"like", "recorder"} | CLIENT_SETTINGS.keys() | _LEASE_OPTIONS)
+    hint = hint_at(option, own_options) or f"; there are {', '.join(own_options)}"
+    raise RefusedOption(f"not an option{hint}")
 
 
 def _apply_like(like: str | None, draft: SettingsDraft) -> None:
@@ -217,22 +229,10 @@ def _check_by_construction(
     """Make what the first request would make. Nothing connects."""
     from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when Django is used
 
-    for option, value in {**lease_options, **client_options}.items():
-        number_type = int if option in _COUNT_OPTIONS else float
-        is_number = isinstance(value, int | number_type) or (value is None and option == "wait")
-        if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
-            expected = "whole number" if number_type is int else "number of seconds"
-            raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {expected}')
-        _check_range(option, value)
+    check_settings(_LEASE_SETTINGS, lease_options, _DJANGO)
+    check_settings(CLIENT_SETTINGS, client_options, _DJANGO)
     Client(servers, **client_options).close()
-    AsyncClient(
-        servers,
-        **{
-            option: client_options[option]
-            for option in client_options
-            if option != "connections_max"
-        },
-    )
+    AsyncClient(servers, **without_blocking_options(client_options))
     try:
         if client_options["codec"].objects == "pickle":
             client_options["codec"].encode({1})
@@ -243,17 +243,11 @@ def _check_by_construction(
         ) from None
 
 
-def _check_range(option: str, value: Any) -> None:
-    """Refuse a number that the native client cannot take."""
-    if option in _COUNT_OPTIONS and not 0 <= value <= _COUNT_MAX:
-        raise RefusedOption(f'OPTIONS["{option}"] is out of range: write 1 to {_COUNT_MAX}')
-    if option in _SECONDS_OPTIONS | {"share"} and isinstance(value, int):
-        try:
-            float(value)
-        except OverflowError:
-            raise RefusedOption(
-                f'OPTIONS["{option}"] is out of range: write a smaller number'
-            ) from None
+def without_blocking_options(client_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the asyncio client has, too."""
+    return {
+        option: value for option, value in client_options.items() if option in ASYNC_CLIENT_SETTINGS
+    }
 
 
 def _like_advice(old_options: list[str]) -> str:

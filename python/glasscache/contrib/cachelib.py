@@ -17,7 +17,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("glasscache.contrib.cachelib needs the package cachelib") from error
 
 from glasscache.client import Client
-from glasscache.errors import BadKey
+from glasscache.errors import BadKey, BadSetting
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -59,6 +59,9 @@ class GlassCache(BaseCache):
 
         """
         super().__init__(default_timeout, ignore_delete_many_errors)
+        if isinstance(servers, Client) and options:
+            names = ", ".join(options)
+            raise BadSetting(f"{names}: settings of a new client; leave them out, or give servers")
         self.client: Client = servers if isinstance(servers, Client) else Client(servers, **options)
         self.key_prefix = key_prefix
         if check_connection:

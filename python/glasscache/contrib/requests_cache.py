@@ -23,8 +23,9 @@ except ImportError as error:  # pragma: no cover
         "glasscache.contrib.requests_cache needs the package requests-cache"
     ) from error
 
+from glasscache._client_settings import CLIENT_SETTINGS
 from glasscache.client import Client
-from glasscache.errors import ValueTooLarge
+from glasscache.errors import BadSetting, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -162,7 +163,7 @@ class GlassCacheBackend(BaseCache):
         namespace: stands before each key.
         ttl: seconds for responses that never expire otherwise; None keeps them until they are evicted.
         ttl_offset: seconds for which a response is kept after it has expired.
-        options: `serializer` and others of requests-cache.
+        options: the settings of `Client`, and `serializer` and others of requests-cache.
 
     """
 
@@ -176,8 +177,12 @@ class GlassCacheBackend(BaseCache):
         **options: Any,
     ) -> None:
         """Make the backend; no connection is opened yet."""
+        client_options = {name: options.pop(name) for name in CLIENT_SETTINGS if name in options}
         cast("Any", super()).__init__(cache_name=namespace, **options)
-        client = servers if isinstance(servers, Client) else Client(servers)
+        if isinstance(servers, Client) and client_options:
+            names = ", ".join(client_options)
+            raise BadSetting(f"{names}: settings of a new client; leave them out, or give servers")
+        client = servers if isinstance(servers, Client) else Client(servers, **client_options)
         serializer = options.pop("serializer", None) or pickle_serializer
         self.client = client
         self.responses: Any = GlassCacheDict(

@@ -2,8 +2,8 @@
 
 Server strings, behaviors, exceptions, flags and both ketamas are pylibmc's. What differs: a client
 may be shared by threads and survives a fork, a timeout bounds the whole call, bulk writes are one
-round trip, a value over the server's limit raises `TooBig` and leaves no old value behind. The
-binary protocol and UDP are gone (their keys, with any bytes in them, are not); SASL raises.
+round trip, a value over the server's limit raises `TooBig` and leaves no old value behind. There is
+no UDP. `binary=True` is the binary protocol, which a login (`username`, `password`) uses by itself.
 """
 
 from __future__ import annotations
@@ -111,11 +111,12 @@ class Client(client):
         binary: bool = False,
         username: str | None = None,
         password: str | None = None,
+        **settings: Any,
     ) -> None:
-        """Make a client; `binary` is taken and changes nothing but the name."""
+        """Make a client; `settings` are those of `glasscache.Client` that pylibmc has no name for."""
         self.binary = binary
         self.addresses = list(servers)
-        super().__init__(self.addresses, binary, username, password, behaviors)
+        super().__init__(self.addresses, binary, username, password, behaviors, **settings)
 
     def __repr__(self) -> str:
         """Return the form that makes it."""

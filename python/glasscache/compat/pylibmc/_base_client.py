@@ -8,12 +8,17 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
+from glasscache._client_settings import check_given, settings_apart_from
 from glasscache.compat._flagged import FlaggedCodec, FlagsAndBytes, decompress_zlib
 from glasscache.compat.pylibmc._errors import Error, NotFound
 from glasscache.compat.pylibmc._settings import BEHAVIORS, address_of, placement_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_CLIENT_SETTINGS: Final = settings_apart_from(
+    "timeout", "placement", "codec", "dialect", "namespace", "keys", "protocol", "user", "password"
+)
 
 Key = str | bytes
 
@@ -32,22 +37,30 @@ class ClientBase:
     def __init__(
         self,
         servers: Iterable[str | tuple[Any, ...]],
-        binary: bool = False,  # noqa: ARG002 - pylibmc's argument; there is one protocol here
+        binary: bool = False,
         username: str | None = None,
         password: str | None = None,
         behaviors: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
-        """Make a client of servers such as "10.0.0.1", "10.0.0.1:11211:2" or a socket's path."""
+        """Make a client of servers such as "10.0.0.1", "10.0.0.1:11211:2" or a socket's path.
+
+        The settings of `glasscache.Client` that are not about these or behaviors (`tls`, `costs`, ...) are
+        taken under their names.
+        """
         self._servers = list(servers)
         if not self._servers:
             raise Error("empty server list")
-        if username is not None or password is not None:
-            raise Error("SASL needs the binary protocol, which this client does not support")
+        check_given(type(self).__name__, _CLIENT_SETTINGS, settings)
+        self._settings = settings
+        self._binary = binary or username is not None  # where libmemcached has logins
+        self._login = username, password
         self._addresses = [address_of(server) for server in self._servers]
         self._behaviors = dict(BEHAVIORS)
         self._lock = threading.Lock()
         self._open_client: glasscache.Client | None = None
         self.set_behaviors(dict(behaviors or {}))
+        self._open_client = self._new_client()  # which says now what is wrong with the settings
 
     @property
     def _client(self) -> glasscache.Client:
@@ -68,6 +81,10 @@ class ClientBase:
             placement=placement_of(behaviors),
             codec=FlaggedCodec(),
             keys="base64",
+            protocol="binary" if self._binary else "auto",
+            user=self._login[0],
+            password=self._login[1],
+            **self._settings,
         )
 
     # Behaviors.
@@ -150,7 +167,15 @@ class ClientBase:
     def clone(self) -> Any:
         """Return another client of the same servers and behaviors."""
         clone_client = self.__class__.__new__(self.__class__)
-        ClientBase.__init__(clone_client, self._servers, behaviors=self._behaviors)
+        vars(clone_client).update(vars(self))
+        ClientBase.__init__(
+            clone_client,
+            self._servers,
+            self._binary,
+            *self._login,
+            behaviors=self._behaviors,
+            **self._settings,
+        )
         return clone_client
 
 

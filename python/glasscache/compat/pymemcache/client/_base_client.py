@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import glasscache
+from glasscache._client_settings import check_given, settings_apart_from
 from glasscache.compat._flagged import FlaggedCodec
 from glasscache.compat.pymemcache.client._specs import (
     address,
@@ -17,6 +18,10 @@ from glasscache.compat.pymemcache.serde import LegacyWrappingSerde, Serde
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_CLIENT_SETTINGS: Final = settings_apart_from(
+    "timeout", "placement", "codec", "dialect", "namespace", "keys", "on_error", "connections_max"
+)
 
 T = TypeVar("T")
 Key = str | bytes
@@ -48,15 +53,20 @@ class ClientBase:
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: Any = None,
+        **settings: Any,
     ) -> None:
         """Take pymemcache's arguments.
 
         `no_delay`, `socket_module` and `socket_keepalive` are taken and change nothing: the first
         is always on. A call waits for its reply unless it has `noreply=True` or, explicitly,
-        `default_noreply=True` was given here. `tls_context` raises.
+        `default_noreply=True` was given here. `tls_context` may be a `glasscache.TLS`, too. The settings
+        of `glasscache.Client` that are not about these (`user`, `password`, `protocol`, `costs`, ...) are
+        taken under their names.
         """
         if tls_context is not None:
-            raise ValueError("tls_context: this client has no TLS")
+            settings["tls"] = tls_context
+        check_given(type(self).__name__, _CLIENT_SETTINGS, settings)
+        self._settings = settings
         if isinstance(key_prefix, str):
             key_prefix = key_prefix.encode("ascii")
         if not isinstance(key_prefix, bytes):
@@ -71,7 +81,11 @@ class ClientBase:
 
     def _new_client(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
-            addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
+            addresses,
+            timeout=self._timeout,
+            placement="rendezvous",
+            codec=FlaggedCodec(),
+            **self._settings,
         )
 
     def _uses_noreply(self, noreply: bool | None) -> bool:

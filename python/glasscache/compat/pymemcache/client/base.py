@@ -115,7 +115,7 @@ class PooledClient(Client):
     def _new_client(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec(),
-            connections_max=self._connections_max,
+            connections_max=self._connections_max, **self._settings,
         )  # fmt: skip
 
     def _call_custom_class(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
