@@ -300,8 +300,8 @@ def check_settings(
         row = rows[name]
         _check_type(name, row, value, spelling)
         is_default = value is row.default or value == row.default
-        needed = given.get(row.needs) if row.needs else True
-        if needed is None and not is_default:
+        # Where what it needs is given as None, it is turned off for now: `strategy=os.environ.get(...)`.
+        if row.needs and row.needs not in given and not is_default:
             # Not what was given: it may be a password.
             subject = spelling.of_given(name, True) if value is True else spelling.of_name(name)
             raise BadSetting(

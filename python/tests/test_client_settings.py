@@ -147,6 +147,11 @@ def test_every_front_end_says_the_same_of_a_setting_that_makes_no_sense(
         FRONT_ENDS[front_end](**settings)
 
 
+@pytest.mark.parametrize("front_end", ["Client", "AsyncClient", "Django", "dogpile"])
+def test_what_a_setting_needs_may_be_turned_off(front_end: str) -> None:
+    FRONT_ENDS[front_end](strategy=None, near_ttl=60, coherent=True, gutter=None, gutter_ttl=3.0)
+
+
 def test_a_setting_of_another_client_is_named_as_here() -> None:
     for name, hint in (
         ("connect_timeout", "timeout="),
