@@ -4,7 +4,8 @@
 //! The listener hands it accepted sockets; a connection whose handshake is complete goes to a worker. A handshake may
 //! take [`HANDSHAKE_TIME_MAX`]. At most a quarter of `-c` are ongoing; beyond that the one whose client has sent least is
 //! closed. Their memory has a share of its own (`shared/tls_memory`): where it is short, the one that takes most of it is
-//! closed. The header of a proxy comes before the handshake.
+//! closed. One that is complete waits for the memory of an open connection as long as that may become free. The header
+//! of a proxy comes before the handshake.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +33,7 @@ use crate::shared::log::LogKind;
 use crate::shared::slots::{KEPT_TIME, Slots};
 use crate::shared::source::Source;
 use crate::shared::stalled;
-use crate::shared::tls_charge::{HANDSHAKE_BYTES, TlsCharge};
+use crate::shared::tls_charge::{HANDSHAKE_BYTES, OpenRoom, TlsCharge};
 use crate::shared::wake::Waker;
 
 /// How long a handshake may take: several round trips around the world, with a lost packet.
@@ -121,6 +122,8 @@ enum HandshakeState {
     /// The client has sent nothing, so nothing but its socket is kept.
     Silent(OwnedFd, ClientCertificate),
     Tls(Box<TlsStream>),
+    /// Complete, but there is no memory for an open connection yet.
+    Complete(Box<TlsStream>, bool),
 }
 
 /// How a step of a handshake ended.
@@ -135,11 +138,21 @@ enum Step {
     Failed(String),
 }
 
+/// Whether a connection whose handshake is complete may be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    Now,
+    /// Perhaps later, when others have released memory.
+    Later,
+    /// All others are in use.
+    Never,
+}
+
 impl HandshakeState {
     fn socket(&self) -> &OwnedFd {
         match self {
             HandshakeState::ProxyHeader(socket, _) | HandshakeState::Silent(socket, _) => socket,
-            HandshakeState::Tls(stream) => stream.socket(),
+            HandshakeState::Tls(stream) | HandshakeState::Complete(stream, _) => stream.socket(),
         }
     }
 
@@ -148,13 +161,16 @@ impl HandshakeState {
         match self {
             HandshakeState::ProxyHeader(..) | HandshakeState::Silent(..) => 0,
             HandshakeState::Tls(stream) => stream.handshake_bytes() as u32,
+            HandshakeState::Complete(..) => u32::MAX - 1,
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that its handshake takes, until it is complete.
     fn memory(&self) -> usize {
         match self {
-            HandshakeState::ProxyHeader(..) | HandshakeState::Silent(..) => 0,
+            HandshakeState::ProxyHeader(..)
+            | HandshakeState::Silent(..)
+            | HandshakeState::Complete(..) => 0,
             HandshakeState::Tls(stream) => stream.handshake_memory(),
         }
     }
@@ -284,22 +300,35 @@ impl Handshakes {
         }
         match step {
             Step::Wait(state) | Step::Starve(state) => {
-                self.slots.set_effort(serial, state.effort());
-                self.ongoing.insert(serial, OngoingHandshake { info, began_at, state });
-                return;
+                return self.keep(serial, OngoingHandshake { info, began_at, state });
             }
-            Step::Complete(stream, is_full_handshake) => {
-                self.assign_to_worker(stream, info, is_full_handshake);
-            }
+            Step::Complete(stream, is_full_handshake) => match self.admit(&stream) {
+                Admission::Now => self.assign_to_worker(stream, info, is_full_handshake),
+                Admission::Later => {
+                    self.starved.push(serial);
+                    let state = HandshakeState::Complete(stream, is_full_handshake);
+                    return self.keep(serial, OngoingHandshake { info, began_at, state });
+                }
+                Admission::Never => self.refuse(&info),
+            },
             Step::Closed => self.close(&info, CloseReason::Normal),
             Step::Failed(reason) => self.fail(&info, &reason),
         }
         self.slots.remove(serial);
     }
 
+    /// Keeps a handshake until it can go on.
+    fn keep(&mut self, serial: u64, handshake: OngoingHandshake) {
+        self.slots.set_effort(serial, handshake.state.effort());
+        self.ongoing.insert(serial, handshake);
+    }
+
     fn step(&self, state: HandshakeState, info: &ConnectionInfo) -> Step {
         let (socket, client_certificate) = match state {
             HandshakeState::Tls(stream) => return continue_handshake(stream),
+            HandshakeState::Complete(stream, is_full_handshake) => {
+                return Step::Complete(stream, is_full_handshake);
+            }
             HandshakeState::ProxyHeader(socket, client_certificate) => {
                 match read_header(&socket, info) {
                     Ok(true) => (socket, client_certificate),
@@ -360,6 +389,29 @@ impl Handshakes {
         }
     }
 
+    /// Whether a connection whose handshake is complete may be open now: one that has not sent a request is closed for
+    /// it, if that is needed.
+    fn admit(&self, stream: &TlsStream) -> Admission {
+        let room = stream.room_for_open();
+        if room == OpenRoom::Free {
+            return Admission::Now;
+        }
+        let shared = &self.shared;
+        if room == OpenRoom::AfterClose && stalled::close_unproven(shared) {
+            shared.peer_memory.tls.displaced.fetch_add(1, Ordering::Relaxed);
+            return Admission::Now;
+        }
+        if stream.is_open_share_full() && !shared.connections.has_unproven() {
+            return Admission::Never;
+        }
+        Admission::Later
+    }
+
+    fn refuse(&self, info: &ConnectionInfo) {
+        self.shared.peer_memory.tls.refused.fetch_add(1, Ordering::Relaxed);
+        self.fail(info, "open connections take all the memory for TLS");
+    }
+
     fn assign_to_worker(
         &self,
         stream: Box<TlsStream>,
@@ -371,17 +423,6 @@ impl Handshakes {
             && tls.settings.session_tickets
         {
             tls.counters.new_sessions.fetch_add(1, Ordering::Relaxed);
-        }
-        let tls_memory = &self.shared.peer_memory.tls;
-        if !TlsCharge::has_room_for_open(&self.shared.peer_memory) {
-            let memory = &self.shared.peer_memory;
-            if !TlsCharge::has_room_for_replacement(memory)
-                || !stalled::close_unproven(&self.shared)
-            {
-                tls_memory.refused.fetch_add(1, Ordering::Relaxed);
-                return self.fail(&info, "open connections take all the memory for TLS");
-            }
-            tls_memory.displaced.fetch_add(1, Ordering::Relaxed);
         }
         if let Err(error) = epoll::delete(&self.epoll_fd, stream.socket()) {
             return self.fail(&info, &error.to_string());
@@ -399,7 +440,10 @@ impl Handshakes {
             && now.duration_since(oldest.began_at) >= HANDSHAKE_TIME_MAX
         {
             let seconds = HANDSHAKE_TIME_MAX.as_secs();
-            self.end(*serial, &format!("it took longer than {seconds} seconds"));
+            match oldest.state {
+                HandshakeState::Complete(..) => self.end_refused(*serial),
+                _ => self.end(*serial, &format!("it took longer than {seconds} seconds")),
+            }
         }
     }
 
@@ -409,6 +453,12 @@ impl Handshakes {
         if let Some(handshake) = self.ongoing.remove(&serial) {
             self.fail(&handshake.info, reason);
         }
+    }
+
+    /// Ends a complete handshake, for which no memory became free.
+    fn end_refused(&mut self, serial: u64) {
+        self.shared.peer_memory.tls.refused.fetch_add(1, Ordering::Relaxed);
+        self.end(serial, "requests take all the memory for TLS");
     }
 
     /// Counts and logs a handshake that failed.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use glasscache_store::Seconds;
+
 use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
 use crate::shared::slots::Slots;
@@ -14,6 +16,11 @@ use crate::shared::source::Source;
 const EFFORT_SENT: u32 = 1;
 /// Its attempt is being verified.
 const EFFORT_VERIFYING: u32 = 2;
+
+/// What a connection with TLS has done when it sent a part of its first request: the later, the later it has to go.
+fn effort_of_part(second: Seconds) -> u32 {
+    second.0.min(u32::MAX - 3) + 1
+}
 
 /// The open connections and their counters.
 #[derive(Default)]
@@ -96,11 +103,24 @@ impl Connections {
         }
     }
 
-    /// Takes a connection with TLS that has not sent a request, to close it for a new one: of the source with the most
-    /// of them the oldest.
-    pub(crate) fn take_unproven(&self) -> Option<Arc<ConnectionInfo>> {
+    /// Records that a connection with TLS has sent a part of its first request, or that it waits for the server to read
+    /// that.
+    pub(crate) fn record_part(&self, info: &ConnectionInfo, now: Seconds, waits_for_server: bool) {
+        let effort = if waits_for_server { u32::MAX } else { effort_of_part(now) };
+        lock(&self.unproven).set_effort(info.id.serial, effort);
+    }
+
+    /// Whether a connection with TLS has not sent a request.
+    pub(crate) fn has_unproven(&self) -> bool {
+        lock(&self.unproven).len() > 0
+    }
+
+    /// Takes a connection with TLS that has not sent a request, and no part of it after the second `last_part`, to close
+    /// it for a new one: of the source with the most of them the one that has been silent for longest. One that waits for
+    /// the server is not taken.
+    pub(crate) fn take_unproven(&self, last_part: Seconds) -> Option<Arc<ConnectionInfo>> {
         let mut unproven = lock(&self.unproven);
-        let serial = unproven.first_to_go(u32::MAX, Instant::now())?;
+        let serial = unproven.first_to_go(effort_of_part(last_part) + 1, Instant::now())?;
         unproven.remove(serial);
         drop(unproven);
         lock(&self.by_serial).get(&serial).cloned()
@@ -155,5 +175,40 @@ impl Connections {
     /// All open connections, in the order of their opening.
     pub(crate) fn list(&self) -> Vec<Arc<ConnectionInfo>> {
         lock(&self.by_serial).values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::connection_info::{ConnectionId, Peer};
+    use crate::shared::slots::KEPT_TIME;
+
+    #[test]
+    fn of_connections_with_tls_the_silent_go_first_and_never_one_that_waits_for_the_server() {
+        let connections = Connections::default();
+        let infos: Vec<Arc<ConnectionInfo>> = (0..5)
+            .map(|serial| {
+                let id = ConnectionId { descriptor: 9, serial };
+                let info = Arc::new(ConnectionInfo::new(id, Peer::Unix, 0, 1));
+                connections.insert(Arc::clone(&info));
+                connections.add_unproven(&info);
+                info
+            })
+            .collect();
+        connections.record_part(&infos[0], Seconds(7), false);
+        connections.record_part(&infos[1], Seconds(5), false);
+        connections.record_part(&infos[2], Seconds(5), true);
+        connections.record_proof(&infos[3]);
+        std::thread::sleep(KEPT_TIME);
+        let take =
+            |last_part| connections.take_unproven(Seconds(last_part)).map(|taken| taken.id.serial);
+        assert_eq!([take(4), take(4)], [Some(4), None]);
+        assert_eq!([take(5), take(6), take(9)], [Some(1), None, Some(0)]);
+        assert!(connections.has_unproven() && take(99).is_none());
+        // The server has read what it waited with.
+        connections.record_part(&infos[2], Seconds(9), false);
+        assert_eq!([take(8), take(9)], [None, Some(2)]);
+        assert!(!connections.has_unproven());
     }
 }

@@ -119,10 +119,12 @@ impl PeerMemory {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all connections may hold beside what TLS keeps.
+    /// Bytes that all connections may hold beside what TLS keeps, and what is left to its handshakes.
     pub(crate) fn budget_bytes(&self) -> u64 {
         let limit_bytes = self.limit_bytes();
-        limit_bytes.saturating_sub(self.tls.held_bytes()).max(limit_bytes / BUDGET_DIVISOR_MIN)
+        limit_bytes
+            .saturating_sub(self.tls.bytes_left_by_requests(limit_bytes))
+            .max(limit_bytes / BUDGET_DIVISOR_MIN)
     }
 
     /// Bytes that all connections hold beside what TLS keeps.

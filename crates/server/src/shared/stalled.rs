@@ -98,9 +98,11 @@ pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
     }
 }
 
-/// Closes a connection with TLS that has not sent a request, for a new one; false if there is none.
+/// Closes a connection with TLS that has not sent a request, for a new one; false if there is none. One that has sent a
+/// part of it has the time that others have, since that is the memory it holds.
 pub(crate) fn close_unproven(shared: &Shared) -> bool {
-    let unproven = shared.connections.take_unproven();
+    let last_part = Seconds(shared.clock.now().0.saturating_sub(STALLED_AFTER_S));
+    let unproven = shared.connections.take_unproven(last_part);
     mark_for_close(unproven.as_ref(), shared);
     unproven.is_some()
 }

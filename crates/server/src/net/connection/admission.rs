@@ -136,7 +136,7 @@ impl Connection {
         let held_bytes = self.held_bytes();
         if self.had_held_bytes || held_bytes > 0 {
             self.had_held_bytes = held_bytes > 0;
-            let waits_for_memory = wanted_bytes > 0 && !self.waits_for_peer();
+            let waits_for_memory = self.waits_for_server();
             let held_memory = &self.info.held_memory;
             held_memory.record_held_bytes(
                 held_bytes as u64,
@@ -147,9 +147,10 @@ impl Connection {
         }
     }
 
-    /// Whether it waits for its peer and not for memory: the rest of its command is not in the socket.
-    fn waits_for_peer(&self) -> bool {
-        self.missing_bytes > 0
+    /// Whether it waits for memory and not for its peer: it does not lack a rest of its command that is not in the
+    /// socket.
+    pub(crate) fn waits_for_server(&self) -> bool {
+        self.wanted_bytes > 0 && self.missing_bytes == 0
     }
 
     /// Whether it has waited for memory for so long that its records are received in any case.

@@ -44,6 +44,11 @@ impl Framing {
         if self.is_between_records() { 0 } else { HEADER_BYTES + self.body_bytes }
     }
 
+    /// Bytes until the end of the header or the body inside which the stream stands, or will stand.
+    pub(super) fn bytes_to_boundary(&self) -> usize {
+        if self.missing_bytes > 0 { self.missing_bytes } else { HEADER_BYTES - self.header_bytes }
+    }
+
     /// Moves past `bytes`.
     pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {

@@ -16,7 +16,7 @@ use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
-use crate::shared::tls_charge::{HANDSHAKE_BYTES, TlsCharge};
+use crate::shared::tls_charge::{HANDSHAKE_BYTES, OpenRoom, TlsCharge};
 
 /// Most bytes that one call reads from the socket (rustls reads no more at a time).
 const READ_BYTES_MAX: usize = 4096;
@@ -115,6 +115,8 @@ impl TlsStream {
                 let is_full_handshake =
                     self.session.handshake_kind() != Some(HandshakeKind::Resumed);
                 self.bytes_without_content = 0;
+                self.limit_reads(usize::MAX);
+                self.state_charge.finish_handshake();
                 self.update_charge();
                 return Ok(HandshakeProgress::Complete { is_full_handshake });
             }
@@ -122,6 +124,8 @@ impl TlsStream {
             if !self.state_charge.try_set(HANDSHAKE_BYTES + sent_bytes_max) {
                 return Ok(HandshakeProgress::NeedsMemory);
             }
+            // Never beyond a record: what follows the handshake stays in the socket until a worker may hold it.
+            self.limit_reads(self.framing.bytes_to_boundary());
             match self.read_tls() {
                 Ok(0) if self.bytes_without_content == 0 => {
                     return Ok(HandshakeProgress::ClientClosed);
@@ -156,6 +160,16 @@ impl TlsStream {
     /// Bytes of memory that its handshake takes.
     pub(crate) fn handshake_memory(&self) -> usize {
         self.state_charge.bytes()
+    }
+
+    /// Whether there is memory for it as an open connection, once its handshake is complete.
+    pub(crate) fn room_for_open(&self) -> OpenRoom {
+        self.state_charge.room_for_open()
+    }
+
+    /// Whether open connections have all of their share.
+    pub(crate) fn is_open_share_full(&self) -> bool {
+        self.state_charge.is_open_share_full()
     }
 
     /// Charges what an open connection takes, once its handshake is complete and there is memory for it.

@@ -336,15 +336,21 @@ impl Worker {
         if connection.is_watching() {
             self.watching.add(slot_key);
         }
-        if connection.has_sent_request() && info.is_unproven.load(Ordering::Relaxed) {
-            self.shared.connections.record_proof(&info);
-        }
+        let waited_for_server = connection.waits_for_server();
         connection.record_memory(
             next_step,
             moved_bytes,
             &context,
             self.deferred.iteration_began_at(),
         );
+        if info.is_unproven.load(Ordering::Relaxed) {
+            let waits_for_server = connection.waits_for_server();
+            if connection.has_sent_request() {
+                self.shared.connections.record_proof(&info);
+            } else if moved_bytes > 0 || waits_for_server != waited_for_server {
+                self.shared.connections.record_part(&info, self.now, waits_for_server);
+            }
+        }
         match next_step {
             NextStep::Wait => {
                 if !connection.is_transferring()
