@@ -102,8 +102,8 @@ class UrlCanonicaliser:
                 if self._keeps(parameter.split(b"=")[0].decode("latin-1"))
             ]
         if self.sorts_query:
-            # By name only: the order of equal names may matter to the application.
-            parameters.sort(key=lambda parameter: parameter.split(b"=")[0])
+            # By name only: the order of equal names, however they are encoded, may matter to the application.
+            parameters.sort(key=lambda parameter: unquote_to_bytes(parameter.split(b"=")[0]))
         return b"&".join(parameters)
 
     def _keeps(self, name: str) -> bool:

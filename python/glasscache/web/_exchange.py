@@ -249,7 +249,8 @@ class Exchange:
     ) -> Generator[Any, Any, StoredReply | Fetch | None]:
         """Return what a request does that neither uses what is stored nor waits for another's fetch."""
         lookup = self.lookup
-        if "only-if-cached" in self.request.directives:
+        ignores_directives = self.settings.ignore_request_directives
+        if "only-if-cached" in self.request.directives and not ignores_directives:
             return StoredReply(gateway_timeout())
         if isinstance(lookup.record, UncacheableRecord):
             if lookup.record.reason == SELF_REDIRECT:

@@ -23,6 +23,7 @@ __all__ = [
     "Fields",
     "combined_value",
     "has_long_fields",
+    "has_odd_fields",
     "http_date",
     "opaque_tag",
     "parse_cache_control",
@@ -30,6 +31,7 @@ __all__ = [
     "parse_targeted",
     "parse_whole_number",
     "split_list",
+    "text_of",
     "with_vary",
 ]
 
@@ -52,6 +54,11 @@ _DIRECTIVE: Final = re.compile(
         \s*(?:,|$)""",
     re.VERBOSE,
 )
+_NAME: Final = re.compile(r"[a-z-]+")
+_RESTRICTING: Final = frozenset({
+    "no-store", "private", "no-cache", "must-revalidate", "proxy-revalidate", "max-age", "s-maxage",
+})  # fmt: skip
+"""Directives that count in a member that is malformed as well; a lifetime without its number is none."""
 
 
 def combined_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
@@ -60,6 +67,14 @@ def combined_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes 
     if not values:
         return None
     return values[0] if len(values) == 1 else b", ".join(values)
+
+
+def text_of(value: bytes) -> str:
+    """Return the text of a field that may have letters beyond ASCII, in UTF-8 as browsers read them."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def split_list(value: bytes) -> list[bytes]:
@@ -104,12 +119,19 @@ def has_long_fields(fields: Fields) -> bool:
     )
 
 
+def has_odd_fields(fields: Fields) -> bool:
+    """Whether fields may be too long, or have what ends a line."""
+    joined = b"".join(chain.from_iterable(fields))
+    return len(joined) > FIELD_BYTES_MAX or b"\n" in joined or b"\0" in joined or b"\r" in joined
+
+
 def parse_cache_control(value: bytes) -> Directives:
     """Return the directives of a Cache-Control field by their lower-case names.
 
     The first of several equal directives counts, unless another is shorter: the most restrictive one is kept.
-    A member that is not a directive is skipped to the next comma. Of a field that is too long to be parsed
-    the most restrictive reading counts.
+    A member that is not a directive is skipped to the next comma, but for what it names that restricts: of
+    "private max-age=60" that is private, and no lifetime. Of a field that is too long to be parsed the most
+    restrictive reading counts.
     """
     if len(value) <= _KEPT_BYTES_MAX:
         return _kept_cache_control(value)
@@ -122,7 +144,10 @@ def _parse_cache_control(value: bytes) -> Directives:
         match = _DIRECTIVE.match(text, position)
         if match is None:
             next_comma = text.find(",", position)
-            position = len(text) if next_comma < 0 else next_comma + 1
+            member_end = len(text) if next_comma < 0 else next_comma
+            names = _NAME.findall(text[position:member_end].lower())
+            directives |= dict.fromkeys(_RESTRICTING.intersection(names))
+            position = member_end + 1
             continue
         position = match.end()
         name, argument = match[1].lower(), match[2]

@@ -101,7 +101,7 @@ class Lease:
         """Note that the response cannot be stored, so that no request waits for the next."""
         self.shared.counters["refused"] += 1
         is_failure = status in STALE_FOR_ERROR
-        if self.fetch.cas_unique is None or (self.fetch.refresh_lease and is_failure):
+        if self.fetch.cas_unique is None or (self.fetch.entry is not None and is_failure):
             yield from self.release()
             return
         record = encode_record(UncacheableRecord(self.lookup.digest, refusal.reason, new_token()))

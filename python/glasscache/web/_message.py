@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache.web._canonical import canonical_host, canonical_path
 from glasscache.web._cookies import NO_COOKIES, parse_cookies
-from glasscache.web._fields import Directives, Fields, has_long_fields, parse_cache_control
+from glasscache.web._fields import (
+    Directives,
+    Fields,
+    has_long_fields,
+    has_odd_fields,
+    parse_cache_control,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,16 +40,27 @@ URL_BYTES_MAX: Final = 8192
 KEYED_FIELDS: Final = frozenset({
     b"forwarded", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-port",
     b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-original-url", b"x-rewrite-url",
-    b"x-original-host", b"x-host", b"x-http-method-override", b"x-http-method", b"x-method-override",
-    b"front-end-https", b"x-url-scheme", b"x-forwarded-protocol", b"x-forwarded-uri", b"x-forwarded-path",
-    b"x-script-name", b"x-scheme", b"x-original-uri", b"x-envoy-original-path",
+    b"x-original-host", b"x-host", b"front-end-https", b"x-url-scheme", b"x-forwarded-protocol",
+    b"x-forwarded-uri", b"x-forwarded-path", b"x-script-name", b"x-scheme", b"x-original-uri",
+    b"x-envoy-original-path", b"x-http-host-override", b"x-forwarded-base", b"x-forwarded-url",
+    b"x-proxy-host", b"x-http-destinationurl", b"x-ingress-path", b"x-arr-ssl", b"x-appengine-https",
+    b"cf-visitor", b"cloudfront-forwarded-proto",
 })  # fmt: skip
 """Fields that frameworks take for parts of the URL: without them in the key a request could poison others."""
+
+_METHOD_FIELDS: Final = frozenset(
+    {b"x-http-method-override", b"x-http-method", b"x-method-override"}
+)
+"""Fields by which some applications take a request for one of another method."""
+_LINE_ENDS: Final = re.compile(rb"[\r\n\0]")
+_CONTROL_CHARACTERS: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 _SINGLE_FIELDS: Final = KEYED_FIELDS | {b"host", b"content-length", b"transfer-encoding"}
 """Fields of which servers differ in what they make of two."""
 
-SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH"})
+SAFE_METHODS: Final = frozenset({
+    "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH", "QUERY",
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -135,12 +152,13 @@ class Request:
         repeated_names: of fields that were sent more than once.
         ambiguity: why servers and applications may read the request differently; empty if they do not.
         is_identified: whether something outside this cache has found out who the client is.
+        surroundings: what the application reads beside the head, in the key: names and values.
 
     """
 
     __slots__ = (
         "_cookies", "_keyed_text", "ambiguity", "directives", "fields", "headers", "host", "host_name",
-        "is_identified", "method", "path", "path_text", "query", "repeated_names", "scheme",
+        "is_identified", "method", "path", "path_text", "query", "repeated_names", "scheme", "surroundings",
     )  # fmt: skip
 
     def __init__(
@@ -172,6 +190,7 @@ class Request:
             sent_host[:HOST_BYTES_READ], scheme
         )
         self.is_identified = False
+        self.surroundings: tuple[tuple[bytes, bytes], ...] = ()
         self._keyed_text: bytes | None = None
         self._cookies: Cookies | None = None
         self.directives: Directives = {}
@@ -185,13 +204,19 @@ class Request:
             or b"content-length" in self.headers
             or b"transfer-encoding" in self.headers
             or len(path) + len(query) > URL_BYTES_MAX
-            or b"\0" in query
+            or (query and _CONTROL_CHARACTERS.search(query))
             or b"_" in b"".join(self.headers)
-            or has_long_fields(self.fields)
+            or not _METHOD_FIELDS.isdisjoint(self.headers)
+            or has_odd_fields(self.fields)
         ):
             self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
-        if not self.ambiguity and (self.host != sent_host or self.repeated_names):
-            self._replace_fields({b"host": self.host, **self._joined_cookies()})
+        if self.ambiguity:
+            return
+        if self.host != sent_host:
+            self._replace_fields({b"host": self.host})
+        if self.repeated_names:
+            # Some frameworks read the first of several fields, others the last, or all as one.
+            self._replace_fields({name: self.headers[name] for name in sorted(self.repeated_names)})
 
     def _parse_directives(self) -> Directives:
         cache_control = self.headers.get(b"cache-control")
@@ -207,25 +232,23 @@ class Request:
         if has_long_fields(self.fields):
             return "long-field"
         headers = self.headers
+        if not _METHOD_FIELDS.isdisjoint(headers):
+            return "ambiguous-method"
         content_length = headers.get(b"content-length")
         if (
             b"transfer-encoding" in headers
             or (content_length is not None and content_length.strip() not in {b"0", b""})
             or not self.repeated_names.isdisjoint(_SINGLE_FIELDS)
             or b"_" in b"".join(headers)
+            or any(map(_LINE_ENDS.search, headers.values()))
         ):
             return "ambiguous-request"
         if is_host_ambiguous:
             return "ambiguous-host"
-        if len(self.path) + len(self.query) > URL_BYTES_MAX or b"\0" in self.query:
+        is_long = len(self.path) + len(self.query) > URL_BYTES_MAX
+        if is_long or _CONTROL_CHARACTERS.search(self.query):
             return "ambiguous-request"
         return "ambiguous-path" if is_path_ambiguous else ""
-
-    def _joined_cookies(self) -> dict[bytes, bytes]:
-        """Return the cookies of several fields as one: some frameworks read the first field only."""
-        if b"cookie" not in self.repeated_names:
-            return {}
-        return {b"cookie": self.headers[b"cookie"]}
 
     def _replace_fields(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Give fields other values; None removes one."""
@@ -254,7 +277,7 @@ class Request:
         if self._keyed_text is not None:
             return self
         changes_nothing = settings is NO_SETTINGS or not settings.changes_requests
-        if changes_nothing and KEYED_FIELDS.isdisjoint(self.headers):
+        if changes_nothing and not self.surroundings and KEYED_FIELDS.isdisjoint(self.headers):
             self._keyed_text = b""
             return self
         keyed_parts = self._keyed_fields()
@@ -291,10 +314,14 @@ class Request:
 
     def _keyed_fields(self) -> list[tuple[bytes, bytes]]:
         headers = self.headers
-        if KEYED_FIELDS.isdisjoint(headers):
-            return []
         # Sorted: the order of a set differs from process to process, and keys must not.
-        return [(name, headers[name]) for name in sorted(KEYED_FIELDS & headers.keys())]
+        names = sorted(KEYED_FIELDS & headers.keys())
+        return [*self.surroundings, *((name, headers[name]) for name in names)]
+
+    def set_surroundings(self, mount: bytes, server: bytes) -> None:
+        """Put into the key where the application is mounted, and who its server is where no Host says so."""
+        parts = ((b"mount", mount), (b"server", b"" if self.host else server))
+        self.surroundings = tuple((label, value) for label, value in parts if value)
 
     def _passed_cookies(self, names: frozenset[str] | None) -> dict[bytes, bytes | None]:
         """Return the Cookie field without the cookies that rules keep from the application."""
@@ -307,8 +334,8 @@ class Request:
 
     @property
     def is_safe(self) -> bool:
-        """Whether the method changes nothing at the origin."""
-        return self.method in SAFE_METHODS
+        """Whether the method changes nothing at the origin, in whichever case servers let it through."""
+        return self.method.upper() in SAFE_METHODS
 
     @property
     def is_ambiguous(self) -> bool:

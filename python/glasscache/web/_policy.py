@@ -7,6 +7,7 @@ a cookie, or the response to a request with one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from glasscache.web._entry import (
@@ -60,6 +61,7 @@ _HEURISTIC_MAX_S: Final = 86400
 _KEEP_VALIDATED_S: Final = 86400
 """A response with a validator is kept this long beyond its lifetime, for a 304 costs less than a fetch."""
 _KEEP_S: Final = 600
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 VARY_MAX: Final = 16
 """A response that varies on more fields is not stored: hardly any request would find it."""
 
@@ -184,9 +186,12 @@ def _flags_of(directives: Directives, settings: Settings, *, has_lifetime: bool)
 
 
 def vary_names_of(fields: Fields) -> tuple[bytes, ...]:
-    """Return the names of Vary in lower case, each once."""
+    """Return the names of Vary in lower case, each once; with one that is no name it is a "*"."""
     vary = combined_value(fields, b"vary")
-    return tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
+    if not vary:
+        return ()
+    names = {name.lower() for name in split_list(vary)}
+    return tuple(sorted(names)) if all(map(_TOKEN.fullmatch, names)) else (b"*",)
 
 
 def response_directives(fields: Fields) -> tuple[Directives, bool]:
@@ -331,7 +336,7 @@ def storable_fields(fields: Fields) -> Fields:
 
 def is_compressible(status: int, fields: Fields) -> bool:
     """Whether the cache may compress a body: of text, in no coding yet, and no directive forbids it."""
-    content_type = (combined_value(fields, b"content-type") or b"").lower()
+    content_type = (combined_value(fields, b"content-type") or b"").strip().lower()
     return (
         status == 200  # noqa: PLR2004
         and content_type.startswith(_COMPRESSED_TYPES)

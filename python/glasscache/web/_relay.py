@@ -32,6 +32,7 @@ _log = logging.getLogger("glasscache.web")
 _ROOM_POLL_S: Final = 0.05
 
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
@@ -149,6 +150,7 @@ class Relay:
         "_fetch",
         "_handler",
         "_has_head",
+        "_has_request_body",
         "_is_head_only",
         "_outbox",
         "_reply_task",
@@ -173,9 +175,24 @@ class Relay:
         self._writer: Writer | None = None
         self._reply_task: asyncio.Future[None] | None = None
         self._background: list[asyncio.Task[None]] = []
-        self._has_head = self._is_head_only = False
+        self._has_head = self._is_head_only = self._has_request_body = False
         self.is_retried = False
         """Whether the application is to get the request again, as it was sent."""
+
+    def watch_request(self, receive: Receive) -> Receive:
+        """Return the messages of the client; a response to a request with a body is not stored.
+
+        In HTTP/1 the head says that there is one, and the request bypasses the cache; in HTTP/2 it need not.
+        """
+
+        async def receive_and_look() -> Message:
+            message = await receive()
+            if message.get("body"):
+                self._has_request_body = True
+                self._abandon_writer("request-body")
+            return message
+
+        return receive_and_look
 
     async def send(self, message: Message) -> None:
         """Take a message of the application."""
@@ -204,15 +221,14 @@ class Relay:
             return
         self.is_retried = head.is_retried
         if self._fetch.forward_reason == b"method" and head.follow_up_steps is not None:
-            await run_steps_async(head.follow_up_steps)  # invalidated before the client hears of it
+            await run_steps_async(head.follow_up_steps)  # before the client is notified
         elif head.follow_up_steps is not None:
             self._run_in_background(head.follow_up_steps)
         if head.is_retried:
             return
-        if head.writer is not None and message.get("trailers"):
-            self._run_in_background(head.writer.abandon("trailers"))
-        else:
-            self._writer = head.writer
+        self._writer = head.writer
+        if message.get("trailers") or self._has_request_body:
+            self._abandon_writer("trailers" if message.get("trailers") else "request-body")
         head_message = {**message, "status": head.status, "headers": head.fields}
         if self._writer is None:
             await self._outbox.send(head_message)
@@ -278,7 +294,7 @@ class Relay:
         if self._reply_task is not None:
             self._reply_task.cancel()
 
-    def _abandon_writer(self) -> None:
+    def _abandon_writer(self, reason: str = "abandoned") -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            self._run_in_background(writer.abandon())
+            self._run_in_background(writer.abandon(reason))

@@ -57,6 +57,7 @@ def check_rules(rules: Sequence[Rule]) -> None:
         rules_by_name[rule.name] = rule
         _check_rule(rule)
         _check_shadows(rule, rules[:rule_index])
+    _check_cookies_of_several(rules)
 
 
 def _check_rule(rule: Rule) -> None:
@@ -141,6 +142,28 @@ def _check_cookies(rule: Rule) -> None:
                 f"to one visitor's {name!r} would be everyone's; write vary_on = ['cookie:{name}'] too, "
                 "or leave the cookie out of pass_cookies"
             )
+
+
+def _check_cookies_of_several(rules: Sequence[Rule]) -> None:
+    """Refuse the same where one rule passes the cookie and another has the `ttl`, for the same requests."""
+    keyed_names = {name for rule in rules for name in rule.when.cookie}
+    for rule in rules:
+        deciding = [other for other in rules if _includes(other.when, rule.when)]
+        passing, storing, varying = (
+            next((other for other in deciding if setting in other.then), None)
+            for setting in ("pass_cookies", "ttl", "vary_on")
+        )
+        if passing is None or storing is None or passing is storing:
+            continue
+        selectors = varying.then["vary_on"] if varying is not None else ()
+        for name in passing.then["pass_cookies"]:
+            if name not in keyed_names and f"cookie:{name}" not in selectors:
+                raise BadSetting(
+                    f"{storing.location}: ttl and pass_cookies = [{name!r}] of {passing.location} contradict "
+                    f"each other: nothing that is made with a visitor's {name!r} is stored; write vary_on = "
+                    f"['cookie:{name}'] too, when = {{ cookie = {{ {name} = false }} }}, or leave the cookie "
+                    "out of pass_cookies"
+                )
 
 
 def _check_status(rule: Rule) -> None:

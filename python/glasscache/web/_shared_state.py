@@ -17,6 +17,7 @@ from glasscache.web._canonical import canonical_path
 from glasscache.web._entry import Record, UnreadableRecord, decode
 from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
+from glasscache.web._urls import host_of
 from glasscache.web.settings import CacheSettings
 
 if TYPE_CHECKING:
@@ -105,15 +106,20 @@ class SharedState:
 
     def url_prefixes(self, prefix: str) -> list[bytes]:
         """Return a prefix of host and path as stored URLs begin, for each host that rules make of it."""
-        for scheme in ("http://", "https://"):
-            prefix = prefix.removeprefix(scheme)
-        url_prefix, question_mark, query = prefix.partition("?")
+        scheme, has_scheme, after_scheme = prefix.rpartition("://")
+        url_prefix, question_mark, query = after_scheme.partition("?")
         host, slash, path = url_prefix.partition("/")
-        if not slash:
-            return [host.lower().encode()]
-        rest = canonical_path((slash + path).encode())[0] + (question_mark + query).encode()
-        request = Request("GET", "http", (slash + path).encode(), b"", [(b"host", host.encode())])
-        return sorted({url[0] + rest for url in self.urls_of(request)})
+        fields = [(b"host", host_of(host))]
+        prefixes = set[bytes]() if slash else {host.lower().encode()}  # a host may be cut off
+        for each_scheme in (scheme.lower(),) if has_scheme else ("http", "https"):
+            request = Request("GET", each_scheme, ("/" + path).encode(), b"", fields)
+            own_path = request.path
+            lower_path = canonical_path(request.path_text.lower().encode())[0]
+            for url_host, url_path, _ in self.urls_of(request):
+                is_lower = url_path.rstrip(b"/") == lower_path.rstrip(b"/")
+                tail = (lower_path if is_lower else own_path) if slash else b""
+                prefixes.add(url_host + tail + (question_mark + query).encode())
+        return sorted(prefixes)
 
     def key_of(self, digest: bytes) -> str:
         """Return the key of a digest."""

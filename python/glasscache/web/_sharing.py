@@ -8,12 +8,13 @@ it is for everyone. A rule's `ttl` replaces the lifetime and none of this.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from glasscache.web._fields import combined_value, has_long_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from glasscache.web._fields import Directives, Fields
     from glasscache.web._message import Request, Settings
@@ -40,6 +41,15 @@ CREDENTIAL_FIELDS: Final = frozenset({
     b"x-ms-client-principal-name", b"x-client-cert", b"x-ssl-client-cert", b"x-forwarded-client-cert",
 })  # fmt: skip
 """Fields in which proxies and clients name a user, or carry what stands for one."""
+_CREDENTIAL_WORDS: Final = re.compile(
+    rb"(?:\A|-)(?:user(?!-agent)|users?id|username|uid|email|login|token|jwt|auth|authn|authenticated|"
+    rb"authorization|session|sessionid|apikey|principal|identity|oidc|saml|dn|cert|groups?|roles?|consumer|"
+    rb"account|customer|tenant|member|credentials?|secret|password|dpop|csrf|xsrf|csrftoken)(?=-|\Z)"
+)
+"""Words by which a field of any other name is one of these, too."""
+_UNSUSPICIOUS: Final = frozenset({b"authorization", b"sec-fetch-user"})
+_NAMES_BYTES_KEPT: Final = 1024
+"""Of names that are longer together it is not kept which of them are credentials."""
 FOR_EVERYONE: Final = frozenset({"public", "s-maxage"})
 """Directives by which a response says that a shared cache may keep it whoever asked for it."""
 AUTHORIZED: Final = frozenset({"public", "s-maxage", "must-revalidate"})
@@ -118,14 +128,17 @@ def _personal_reason(
 
 def _malformed_reason(fields: Fields) -> str:
     """Return why nothing can be made of the response as a whole."""
-    if (combined_value(fields, b"content-type") or b"").lower().startswith(_ENDLESS_TYPES):
+    content_type = (combined_value(fields, b"content-type") or b"").strip().lower()
+    if content_type.startswith(_ENDLESS_TYPES):
         return "stream"
     if has_long_fields(fields):
         return "long-field"
     if any(_MALFORMED.search(name) or _MALFORMED.search(value) for name, value in fields):
         return "malformed-field"
     lengths = {value.strip() for name, value in fields if name == b"content-length"}
-    return "two-lengths" if len(lengths) > 1 else ""
+    if len(lengths) > 1:
+        return "two-lengths"
+    return "" if all(map(bytes.isdigit, lengths)) else "malformed-field"
 
 
 def _sets_other_cookies(fields: Fields, allowed_names: Iterable[str]) -> bool:
@@ -145,9 +158,25 @@ def _sets_other_cookies(fields: Fields, allowed_names: Iterable[str]) -> bool:
 def names_a_client(request: Request) -> bool:
     """Whether a request has anything that may stand for a user."""
     headers = request.headers
-    return (
-        request.is_identified or b"cookie" in headers or not CREDENTIAL_FIELDS.isdisjoint(headers)
+    return request.is_identified or b"cookie" in headers or bool(credentials_of(headers))
+
+
+def credentials_of(headers: Mapping[bytes, bytes]) -> frozenset[bytes]:
+    """Return the names of fields that stand for a user, apart from Cookie and Authorization."""
+    names = b"\n".join(headers)
+    return _kept_credentials(names) if len(names) <= _NAMES_BYTES_KEPT else _credentials_in(names)
+
+
+def _credentials_in(names: bytes) -> frozenset[bytes]:
+    return frozenset(
+        name
+        for name in names.split(b"\n")
+        if name in CREDENTIAL_FIELDS
+        or (name not in _UNSUSPICIOUS and _CREDENTIAL_WORDS.search(name))
     )
+
+
+_kept_credentials: Final = lru_cache(maxsize=512)(_credentials_in)
 
 
 def unkeyed_credential(request: Request, settings: Settings, vary_names: Collection[bytes]) -> str:
@@ -161,14 +190,14 @@ def unkeyed_credential(request: Request, settings: Settings, vary_names: Collect
         and _has_unkeyed_cookie(request, settings)
     ):
         return "cookie"
-    if CREDENTIAL_FIELDS.isdisjoint(headers):
+    credentials = credentials_of(headers)
+    if not credentials:
         return ""
     keyed_names = {
         selector.removeprefix("header:").lower().encode() for selector in settings.vary_on
     }
     keyed_names |= {label.removeprefix(b"if:") for label, _ in settings.keyed_conditions}
-    is_keyed = CREDENTIAL_FIELDS & headers.keys() <= keyed_names.union(vary_names)
-    return "" if is_keyed else "credentials"
+    return "" if credentials <= keyed_names.union(vary_names) else "credentials"
 
 
 def _has_unkeyed_cookie(request: Request, settings: Settings) -> bool:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
-from glasscache.web._fields import combined_value
+from glasscache.web._fields import combined_value, text_of
 from glasscache.web._message import KEYED_FIELDS, Request
 
 if TYPE_CHECKING:
     from glasscache.web._fields import Fields
     from glasscache.web._shared_state import SharedState
 
-__all__ = ["invalidated_requests", "redirects_to_itself", "redirects_to_sent_url", "request_of_url"]
+__all__ = [
+    "host_of",
+    "invalidated_requests",
+    "redirects_to_itself",
+    "redirects_to_sent_url",
+    "request_of_url",
+]
 
+_ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -27,10 +34,15 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise ValueError(f"{url!r} is not an absolute URL: write http://host/path")
-    host = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
+    host = host_of(parts.netloc)
     request_fields = [(b"host", host), *(pair for pair in fields or [] if pair[0] != b"host")]
-    path = parts.path or "/"
-    return Request("GET", parts.scheme, path.encode(), parts.query.encode(), request_fields)
+    path, query = parts.path or "/", quote(parts.query, safe=_ASCII)  # browsers encode letters, too
+    return Request("GET", parts.scheme, path.encode(), query.encode(), request_fields)
+
+
+def host_of(authority: str) -> bytes:
+    """Return the Host field that a client sends for the authority of a URL."""
+    return authority.rpartition("@")[2].encode("ascii" if authority.isascii() else "idna")
 
 
 def invalidated_requests(request: Request, response_fields: Fields) -> list[Request]:
@@ -48,14 +60,12 @@ def _named_request(request: Request, reference: bytes | None) -> Request | None:
     """Return the GET that a client of this one sends to follow a reference; None if it cannot."""
     if reference is None:
         return None
-    host, path = request.host.decode("latin-1"), request.path.decode("latin-1")
+    own_url = f"{request.scheme}://{request.url.decode('latin-1')}"
     fields = [
         pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
     ]
     try:
-        return request_of_url(
-            urljoin(f"{request.scheme}://{host}{path}", reference.decode("latin-1")), fields
-        )
+        return request_of_url(urljoin(own_url, text_of(reference)), fields)
     except ValueError:
         return None
 

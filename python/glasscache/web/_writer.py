@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import GZIP, VaryRecord, encode_record
 from glasscache.web._fields import parse_whole_number
+from glasscache.web._message import normalized_value
 from glasscache.web._policy import Refusal
 from glasscache.web._purge_log import TagPurges
 from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
@@ -33,6 +35,7 @@ _TTL_MAX_S: Final = 30 * 86400 - 3600
 """Of a record; that of its chunks is at most 30 days, above which servers read a moment in time."""
 _CHUNK_MARGIN_S: Final = 3600
 """Chunks outlive their record by this time, less what the application took after they were stored."""
+_TAKES_GZIP: Final = re.compile(rb"(?:x-)?gzip(?:;q=(?:0?\.0*[1-9][0-9]*|1(?:\.0*)?))?")
 _COMPRESS_BYTES_MIN: Final = 512
 
 
@@ -147,8 +150,10 @@ class Writer:
         entry = self.entry
         if not entry.coding:
             return
-        accept_encoding = self._request.headers.get(b"accept-encoding", b"")
-        if b"gzip" not in accept_encoding or b"gzip;q=0" in accept_encoding.replace(b" ", b""):
+        codings = normalized_value(
+            b"accept-encoding", self._request.headers.get(b"accept-encoding", b"")
+        )
+        if not any(map(_TAKES_GZIP.fullmatch, codings.split(b","))):
             return
         if len(entry.body) < _COMPRESS_BYTES_MIN:
             return

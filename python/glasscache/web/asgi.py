@@ -119,9 +119,10 @@ class CacheASGI:
 
         relay = Relay(exchange, fetch, Outbox(send, self._spool), send_stored)
         app_scope = _scope_for(scope, fetch, exchange.request)
+        app_receive = receive if fetch.is_as_sent else relay.watch_request(receive)
         try:
             try:
-                await self.app(app_scope, receive, relay.send)
+                await self.app(app_scope, app_receive, relay.send)
             except Exception as error:  # noqa: BLE001 - raised unless a stored response replaces it
                 await relay.fail(error)
             else:
@@ -228,9 +229,9 @@ def request_of(scope: Scope) -> Request:
     The application reads `path`; where the server's `raw_path` says something else, or has a slash that is
     encoded, the request is ambiguous.
     """
-    sent_path: bytes | None = scope.get("raw_path")
+    sent_path: bytes | None = scope.get("raw_path") or None
     path_text: str = scope["path"]
-    path = quote(path_text, safe="/").encode() if sent_path is None else sent_path
+    path = sent_path or quote(path_text, safe="/", errors="surrogatepass").encode()
     request = Request(
         scope["method"], scope.get("scheme", "http"), path, scope.get("query_string", b""),
         scope["headers"],
@@ -238,6 +239,10 @@ def request_of(scope: Scope) -> Request:
     is_plain = path_text == request.path_text and (sent_path is None or b"%" not in sent_path)
     if sent_path and not is_plain and not _is_same_path(request, sent_path, scope):
         request.ambiguity = request.ambiguity or "ambiguous-path"
+    if scope.get("root_path") or not request.host:
+        server = scope.get("server") or ("", 0)
+        mount = scope.get("root_path", "").encode("utf-8", "surrogatepass")
+        request.set_surroundings(mount, f"{server[0]}:{server[1]}".encode())
     if "user" in scope or "session" in scope or scope.get("extensions"):
         request.is_identified = _is_identified(scope)
     return request

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._steps import call
 from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
+from glasscache.web._fields import text_of
 from glasscache.web._message import NO_SETTINGS, tag_of
 from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
 from glasscache.web._run_steps import run_steps, run_steps_async
@@ -291,11 +292,11 @@ def purge_by_request(
     is_soft = request.headers.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
     tag, prefix = request.headers.get(b"purge-tag"), request.headers.get(b"purge-prefix")
     if tag is not None:
-        yield from purge_tag(shared, client, tag.decode("latin-1"), is_soft=is_soft)
-        purge_result: dict[str, Any] = {"tag": tag.decode("latin-1")}
+        yield from purge_tag(shared, client, text_of(tag), is_soft=is_soft)
+        purge_result: dict[str, Any] = {"tag": text_of(tag)}
     elif prefix is not None:
-        yield from purge_prefix(shared, client, prefix.decode("latin-1"), is_soft=is_soft)
-        purge_result = {"prefix": prefix.decode("latin-1")}
+        yield from purge_prefix(shared, client, text_of(prefix), is_soft=is_soft)
+        purge_result = {"prefix": text_of(prefix)}
     else:
         query = b"?" + request.query if request.query else b""
         url = (request.scheme.encode() + b"://" + request.host + request.path + query).decode(

@@ -128,7 +128,9 @@ class Rules:
         moved_request = request.with_url(settings.url)
         moved_settings = replace(self._decide(moved_request))
         moved_settings.url = (moved_request.host, moved_request.path, moved_request.query)
-        moved_settings.ambiguity = moved_settings.ambiguity or moved_request.ambiguity
+        moved_settings.ambiguity = (
+            settings.ambiguity or moved_settings.ambiguity or moved_request.ambiguity
+        )
         deciding_rules = dict(moved_settings.deciding_rules)
         moved_settings.deciding_rules = deciding_rules
         deciding_rules["canonicalise"] = settings.deciding_rules["canonicalise"]

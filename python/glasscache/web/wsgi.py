@@ -53,8 +53,18 @@ _CONDITIONAL_VARIABLES: Final = frozenset({
 })  # fmt: skip
 _URL_VARIABLES: Final = ("REQUEST_URI", "RAW_URI")
 """What servers have of the request line beside PATH_INFO and QUERY_STRING."""
-_IDENTITY_VARIABLES: Final = ("REMOTE_USER", "AUTH_TYPE", "SSL_CLIENT_S_DN")
-"""Variables in which a server names the client that it has found out about."""
+_PATH_VARIABLES: Final = ("SCRIPT_URL", "REDIRECT_URL")
+"""What servers have of the whole path, decoded, which Django reads."""
+_IDENTITY_VARIABLES: Final = (
+    "REMOTE_USER",
+    "REMOTE_IDENT",
+    "AUTH_TYPE",
+    "SSL_CLIENT_S_DN",
+    "SSL_CLIENT_M_SERIAL",
+    "SSL_CLIENT_CERT",
+    "repoze.who.identity",
+)
+"""Variables in which a server or middleware names the client that it has found out about."""
 
 
 class CacheWSGI:
@@ -188,8 +198,6 @@ class CacheWSGI:
         """Fetch a stale response again while it is being sent."""
         response = AppResponse(exchange, fetch, discard_head)
         refresh_environ = _environ_for(environ, fetch, exchange.request)
-        refresh_environ["wsgi.input"] = BytesIO()
-        refresh_environ["CONTENT_LENGTH"] = ""
         try:
             fetch.flight = self._refreshes.begin(exchange.lookup.response_key, self.shared.lease_s)
             if len(self._refreshes) <= _REFRESHES_MAX:
@@ -254,6 +262,10 @@ def request_of(environ: Environ) -> Request:
         environ.get("QUERY_STRING", "").encode("latin-1"),
         fields,
     )
+    if environ.get("SCRIPT_NAME") or not request.host:
+        server = f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
+        mount = environ.get("SCRIPT_NAME", "").encode("latin-1")
+        request.set_surroundings(mount, server.encode("latin-1"))
     request.is_identified = any(environ.get(name) for name in _IDENTITY_VARIABLES)
     return request
 
@@ -287,7 +299,9 @@ def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
         "SCRIPT_NAME": path[: len(script_name)],
         "PATH_INFO": path[len(script_name) :],
         "QUERY_STRING": request.query.decode("latin-1"),
+        "wsgi.input": BytesIO(),  # a request whose head states a body bypasses the cache
     }
+    fetch_environ |= {name: path for name in _PATH_VARIABLES if name in environ}
     query = b"?" + request.query if request.query else b""
     for url_variable in _URL_VARIABLES:
         if url_variable in environ:
