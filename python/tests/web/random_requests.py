@@ -52,6 +52,10 @@ SETTINGS = (
 )  # fmt: skip
 
 
+MOUNTS = (*[""] * 8, "/shop", "/a b")
+SERVERS = [("shop.example", 80), ("10.0.0.1", 80)]
+
+
 def random_rules(rng: random.Random, prelude: str = "") -> Rules:
     """Return a table of the guides, or rules of their vocabulary, behind `prelude`."""
     while True:
@@ -103,7 +107,7 @@ def random_head(rng: random.Random) -> tuple[bytes, bytes, list[tuple[bytes, byt
         rng.choice(["q=1", "q=2", "utm_x=1", "a=b", "%71=1", "", "utm_x"])
         for _ in range(rng.randrange(3))
     )
-    fields = [(b"host", _random_host(rng))]
+    fields = [(b"host", _random_host(rng))] if rng.random() < 0.97 else []
     for name, values in _FIELDS.items():
         while rng.random() < 0.2:
             fields.append((name, rng.choice(values)))
@@ -127,6 +131,7 @@ _FIELDS = {
     b"x-forwarded-host": [b"intra.example", b"evil.example"],
     b"x-forwarded-proto": [b"https"],
     b"x_plan": [b"gold"],
+    b"x-other": [b"gold", b"silver, gold", b"\0", b"a\nb"],
 }
 
 
@@ -146,6 +151,8 @@ def _random_cookies(rng: random.Random) -> bytes:
             "lang=de", "lang=en", "theme=dark", "other=1", "sessionid=a", "lang =de", "sessionid =b", "lang",
             " lang= de", 'lang="de"', 'other="x', 'y"', "\xa0sessionid=c", "lang=", "", "lang=d e", "LANG=de",
             "sessionid\t=x", "lang=de,sessionid=x", "$Path=/", 'other="a b"', "other={x: 1}",
+            "path=/", "$lang=de",
+            "Version=1", "secure", "domain=x", "lang=\0", "; ",
         ])
         for _ in range(rng.randint(1, 3))
     ]  # fmt: skip
@@ -158,10 +165,11 @@ def asgi_scope(
     """Return the scope of a GET, as servers make it; some leave `raw_path` out."""
     scope: dict[str, Any] = {
         "type": "http", "method": "GET", "scheme": rng.choice(["http", "https"]), "http_version": "1.1",
-        "path": unquote(path.decode("latin-1")), "query_string": query, "headers": fields, "root_path": "",
+        "path": unquote(path.decode("latin-1")), "query_string": query, "headers": fields,
+        "root_path": rng.choice(MOUNTS), "server": rng.choice(SERVERS),
     }  # fmt: skip
     if rng.random() < 0.8:
-        scope["raw_path"] = path
+        scope["raw_path"] = path if rng.random() < 0.97 else rng.choice([b"", None, b"/admin/x"])
     return scope
 
 
@@ -169,10 +177,13 @@ def wsgi_environ(
     rng: random.Random, path: bytes, query: bytes, fields: list[tuple[bytes, bytes]]
 ) -> dict[str, Any]:
     """Return the environ of a GET, as servers make it: a field that is there twice has its values joined."""
+    server_name, server_port = rng.choice(SERVERS)
+    path_text, mount = unquote_to_bytes(path).decode("latin-1"), rng.choice(MOUNTS)
+    mount = mount if path_text.startswith(mount + "/") else ""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "GET", "wsgi.url_scheme": rng.choice(["http", "https"]),
-        "SCRIPT_NAME": "", "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
-        "QUERY_STRING": query.decode("latin-1"), "SERVER_NAME": "shop.example", "SERVER_PORT": "80",
+        "SCRIPT_NAME": mount, "PATH_INFO": path_text[len(mount) :], "QUERY_STRING": query.decode("latin-1"),
+        "SERVER_NAME": server_name, "SERVER_PORT": str(server_port),
     }  # fmt: skip
     for name, value in fields:
         if b"_" in name:

@@ -98,10 +98,10 @@ def asgi_view(scope: dict[str, Any]) -> View:
     fields: dict[str, str] = {}
     for name, value in scope["headers"]:
         fields.setdefault(name.decode(), value.decode("latin-1"))
-    raw_path = unquote(scope.get("raw_path", b"").decode())
+    raw_path = unquote((scope.get("raw_path") or b"").decode())
     return View(
         scope["path"], raw_path or scope["path"], fields.get("host", ""), fields, scope["query_string"],
-        scope["scheme"], scope["method"],
+        scope["scheme"], scope["method"], scope["root_path"], fields.get("host") or scope["server"],
     )  # fmt: skip
 
 
@@ -112,8 +112,9 @@ def wsgi_view(environ: dict[str, Any]) -> View:
         if name.startswith("HTTP_")
     }
     return View(
-        environ["PATH_INFO"], environ["PATH_INFO"], fields.get("host", ""), fields,
+        environ["SCRIPT_NAME"] + environ["PATH_INFO"], environ["PATH_INFO"], fields.get("host", ""), fields,
         environ["QUERY_STRING"], environ["wsgi.url_scheme"], environ["REQUEST_METHOD"],
+        environ["SCRIPT_NAME"], fields.get("host") or environ["SERVER_NAME"],
     )  # fmt: skip
 
 
