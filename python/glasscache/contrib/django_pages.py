@@ -24,6 +24,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings as django_settings
 from django.core.cache import caches
 from django.http import HttpResponse
@@ -109,13 +110,13 @@ def cached_page(
     options = GetOrSetOptions(ttl, stale=stale, early=early)
 
     def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-        if inspect.iscoroutinefunction(view):
+        if iscoroutinefunction(view):  # also that of a class, which only asgiref recognises
             raise TypeError(f"{view.__qualname__} is a coroutine function: use CacheASGI")
 
         @functools.wraps(view)
         def cached_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             page = _PageRequest(request, vary_names, is_public=public)
-            key = _page_key(view, request, vary_names)
+            key = _page_key(view, request, vary_names, page.keyed_fields)
             uncacheable_key = f"{key} {page.credential}"
             if page.is_bypassed or uncacheable_key in _recently_uncacheable:
                 return view(request, *args, **kwargs)
@@ -207,6 +208,11 @@ def _track_personal_data(request: HttpRequest) -> Generator[_PersonalDataUse]:
 
 def _render(response: Any) -> Any:
     """Return a response with its content: that of a template is rendered now."""
+    if inspect.isawaitable(response):
+        close = getattr(response, "close", None)
+        if close is not None:
+            close()
+        raise TypeError("the view returned a coroutine: use CacheASGI")
     return response if getattr(response, "is_rendered", True) else response.render()
 
 
@@ -221,14 +227,23 @@ def _client_of(cache_name: str) -> Client:
     return client
 
 
-def _page_key(view: Callable[..., Any], request: HttpRequest, vary_names: tuple[str, ...]) -> str:
-    """Return the key of a view's response to a request: URL, language, time zone, and the named headers."""
+def _page_key(
+    view: Callable[..., Any],
+    request: HttpRequest,
+    vary_names: tuple[str, ...],
+    keyed_fields: list[tuple[bytes, bytes]],
+) -> str:
+    """Return the key of a view's response to a request: URL, language, time zone, and the named headers.
+
+    The fields in which proxies say what the URL is are in it, too, whatever Django makes of them.
+    """
     parts = [
         f"{view.__module__}.{view.__qualname__}",
         request.build_absolute_uri(),
         get_language() or "",
         get_current_timezone_name() if django_settings.USE_TZ else "",
-        *(f"{name}={request.headers.get(name, '')}" for name in vary_names),
+        *(f"{name}={request.headers.get(name)}" for name in vary_names),
+        *(repr(pair) for pair in keyed_fields),
     ]
     hasher = hashlib.blake2b("\0".join(parts).encode(), digest_size=16)
     return f"page:{hasher.hexdigest()}"
@@ -261,6 +276,7 @@ class _PageRequest:
         self.is_bypassed = (
             request.method != "GET" or "Authorization" in request.headers or self._head.is_ambiguous
         )
+        self.keyed_fields = self._head.keyed_fields()
         self.credential = unkeyed_credential(self._head, self._settings, ())
         """What stands for a visitor and is not in the key; empty if nothing does."""
 

@@ -280,7 +280,7 @@ class Request:
         if changes_nothing and not self.surroundings and KEYED_FIELDS.isdisjoint(self.headers):
             self._keyed_text = b""
             return self
-        keyed_parts = self._keyed_fields()
+        keyed_parts = self.keyed_fields()
         changes = self._passed_cookies(settings.pass_cookies)
         for selector in settings.vary_on:
             value, changed_fields = _vary_value(self, selector)
@@ -312,7 +312,8 @@ class Request:
             setattr(copied, name, getattr(self, name))
         return copied
 
-    def _keyed_fields(self) -> list[tuple[bytes, bytes]]:
+    def keyed_fields(self) -> list[tuple[bytes, bytes]]:
+        """Return what is in the key beside the URL whatever rules say: surroundings, and fields of proxies."""
         headers = self.headers
         # Sorted: the order of a set differs from process to process, and keys must not.
         names = sorted(KEYED_FIELDS & headers.keys())

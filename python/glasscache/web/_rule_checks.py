@@ -146,9 +146,13 @@ def _check_cookies(rule: Rule) -> None:
 
 def _check_cookies_of_several(rules: Sequence[Rule]) -> None:
     """Refuse the same where one rule passes the cookie and another has the `ttl`, for the same requests."""
+    settings = {"pass_cookies", "ttl", "vary_on"}
+    deciders = [rule for rule in rules if not settings.isdisjoint(rule.then)]
+    if not any("pass_cookies" in rule.then for rule in deciders):
+        return
     keyed_names = {name for rule in rules for name in rule.when.cookie}
-    for rule in rules:
-        deciding = [other for other in rules if _includes(other.when, rule.when)]
+    for rule in deciders:
+        deciding = [other for other in deciders if _includes(other.when, rule.when)]
         passing, storing, varying = (
             next((other for other in deciding if setting in other.then), None)
             for setting in ("pass_cookies", "ttl", "vary_on")

@@ -156,10 +156,21 @@ PROGRAM = """
         else:
             raise AssertionError
     async def later(request): ...
-    try:
-        cached_page(60)(later)
-    except TypeError as error:
-        assert "CacheASGI" in str(error)
+    from django.views import View
+    class Later(View):
+        async def get(self, request): ...
+    for wrong in (lambda: cached_page(60)(later), lambda: cached_page(60)(Later.as_view()),
+                  lambda: cached_page(60)(lambda request: later(request))(get("/later"))):
+        try:
+            wrong()
+        except TypeError as error:
+            assert "CacheASGI" in str(error)
+        else:
+            raise AssertionError
+
+    echo = cached_page(60)(lambda request: HttpResponse(request.headers.get("X-Forwarded-Prefix", "none")))
+    echo(get("/echo", headers={"x-forwarded-prefix": "evil"}))
+    assert echo(get("/echo")).content == b"none"
     print("done")
 """
 

@@ -17,7 +17,7 @@ from web.random_users import RUNS
 if TYPE_CHECKING:
     from glasscache import Client, Server
 
-REQUEST_COUNT = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "1500"))
+REQUEST_COUNT = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "600"))
 
 
 @pytest.mark.parametrize("kind", sorted(RUNS))

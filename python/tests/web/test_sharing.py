@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TTL = "[[rule]]\nthen = { ttl = 60 }"
 TRACKING = '[[rule]]\nthen = { ttl = 60, store_set_cookie = ["t_*"] }'
 KEYED = '[[rule]]\nthen = { ttl = 60, vary_on = ["cookie:a"] }'
+PASSING = "[[rule]]\nthen = { pass_cookies = ['s'] }\n"
 TLS_CLIENT = {"extensions": {"tls": {"client_cert_name": "CN=a"}}}
 
 
@@ -268,6 +269,11 @@ def test_a_stale_response_replaces_an_exception_only_where_the_response_allows_i
          r"rule 'a' \(line 1\): pass_cookies = \['s'\] and ttl contradict each other.*cookie:s"),
         ("[[rule]]\nthen = { ttl = 5, pass_cookies = ['s', 't'], vary_on = ['cookie:s'] }",
          r"\['t'\] and ttl"),
+        ("[[rule]]\nname = 'a'\nthen = { pass_cookies = ['s'] }\n"
+         "[[rule]]\nname = 'b'\nwhen = { path = '/p/**' }\nthen = { ttl = 5 }",
+         r"rule 'b' \(line 4\): ttl and pass_cookies = \['s'\] of rule 'a' \(line 1\) contradict"),
+        ("[[rule]]\nthen = { ttl = 5 }\n[[rule]]\nwhen = { host = 'a.example' }\nthen = { pass_cookies = ['s'] }",
+         r"rule '1' \(line 1\): ttl and pass_cookies"),
         ("[[rule]]\nwhen = { path = '/a//b' }\nthen = { ttl = 5 }", r"line 1\): path .* cannot match"),
         ("[[rule]]\nwhen = { path_regex = '/caf%C3%A9' }\nthen = { ttl = 5 }", "write '/caf\u00e9'"),
         ("[[rule]]\nthen = { canonicalise = { host = 'http://a' } }", r"line 1\): host = 'http://a'"),
@@ -281,6 +287,20 @@ def test_rules_that_would_share_too_much_or_never_match_are_refused(
 ) -> None:
     with pytest.raises(BadSetting, match=message):
         Rules.from_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PASSING + "[[rule]]\nwhen = { cookie = { s = false } }\nthen = { ttl = 5 }",
+        "[[rule]]\nwhen = { cookie = { s = true } }\nthen = { bypass = true }\n" + PASSING + TTL,
+        PASSING + "[[rule]]\nthen = { ttl = 5, vary_on = ['cookie:s'] }",
+        "[[rule]]\nwhen = { path = '/p/**' }\nthen = { pass_cookies = [] }\n"
+        + PASSING + "[[rule]]\nwhen = { path = '/p/x' }\nthen = { ttl = 5 }",
+    ],
+)  # fmt: skip
+def test_a_cookie_that_is_passed_may_be_keyed_by_another_rule(text: str) -> None:
+    assert Rules.from_text(text).rules
 
 
 ATTACKS: list[tuple[str, dict[str, str]]] = [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from glasscache import Client, Server
 
 USER_COUNT = 50
-REQUEST_COUNT = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "3000"))
+REQUEST_COUNT = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "1200"))
 LAST_MODIFIED = "Mon, 01 Jan 2024 00:00:00 GMT"
 
 PATHS: dict[str, tuple[dict[str, str], bool]] = {
