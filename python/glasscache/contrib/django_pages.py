@@ -110,7 +110,8 @@ def cached_page(
     options = GetOrSetOptions(ttl, stale=stale, early=early)
 
     def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-        if iscoroutinefunction(view):  # also that of a class, which only asgiref recognises
+        # Also that of a class, which only asgiref recognises.
+        if iscoroutinefunction(view):  # pyright: ignore[reportDeprecated]
             raise TypeError(f"{view.__qualname__} is a coroutine function: use CacheASGI")
 
         @functools.wraps(view)

@@ -313,7 +313,7 @@ class Request:
         return copied
 
     def keyed_fields(self) -> list[tuple[bytes, bytes]]:
-        """Return what is in the key beside the URL whatever rules say: surroundings, and fields of proxies."""
+        """Return what is in the key beside the URL whatever rules say: names and values."""
         headers = self.headers
         # Sorted: the order of a set differs from process to process, and keys must not.
         names = sorted(KEYED_FIELDS & headers.keys())

@@ -269,10 +269,9 @@ def test_a_stale_response_replaces_an_exception_only_where_the_response_allows_i
          r"rule 'a' \(line 1\): pass_cookies = \['s'\] and ttl contradict each other.*cookie:s"),
         ("[[rule]]\nthen = { ttl = 5, pass_cookies = ['s', 't'], vary_on = ['cookie:s'] }",
          r"\['t'\] and ttl"),
-        ("[[rule]]\nname = 'a'\nthen = { pass_cookies = ['s'] }\n"
-         "[[rule]]\nname = 'b'\nwhen = { path = '/p/**' }\nthen = { ttl = 5 }",
-         r"rule 'b' \(line 4\): ttl and pass_cookies = \['s'\] of rule 'a' \(line 1\) contradict"),
-        ("[[rule]]\nthen = { ttl = 5 }\n[[rule]]\nwhen = { host = 'a.example' }\nthen = { pass_cookies = ['s'] }",
+        (PASSING + "[[rule]]\nname = 'b'\nwhen = { path = '/p/**' }\nthen = { ttl = 5 }",
+         r"rule 'b' \(line 3\): ttl and pass_cookies = \['s'\] of rule '1' \(line 1\) contradict"),
+        ("[[rule]]\nthen = { ttl = 5 }\n" + PASSING.replace("then", "when = { host = 'a' }\nthen"),
          r"rule '1' \(line 1\): ttl and pass_cookies"),
         ("[[rule]]\nwhen = { path = '/a//b' }\nthen = { ttl = 5 }", r"line 1\): path .* cannot match"),
         ("[[rule]]\nwhen = { path_regex = '/caf%C3%A9' }\nthen = { ttl = 5 }", "write '/caf\u00e9'"),
