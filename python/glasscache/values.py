@@ -15,7 +15,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from glasscache import _native, _typed
+from glasscache import _native, _object_bounds, _typed
 from glasscache.errors import BadSetting, UnreadableValue, UnwritableValue
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Codec(_native.Codec):
         level: of the compression; None takes the method's usual one.
         threshold: values of fewer bytes are never compressed.
         min_saving: what compression must save, in percent, or the value goes as it is.
-        decompressed_bytes_max: a value that would be larger unpacked is refused.
+        decompressed_bytes_max: a value that would be larger unpacked is refused; so are JSON and MessagePack
+            whose lists, maps and numbers would take more than four times as much memory (64 MiB at least).
         migrate_from: also read this dialect while a cache filled by another client is emptied.
         types: enumerations and dataclasses that may be stored, as a list, or by the names under
             which they are stored; every program that shares the cache registers the same names.
@@ -108,7 +109,7 @@ class Codec(_native.Codec):
         codec = super().__new__(
             cls,
             functools.partial(_DUMPERS[objects], is_own_dialect=is_own_dialect),
-            functools.partial(_load_kind, registered_types),
+            functools.partial(_load_kind, registered_types, decompressed_bytes_max),
             kind_and_payload_of=functools.partial(_kind_and_payload, registered_types)
             if writes_typed
             else None,
@@ -317,14 +318,16 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 }
 
 
-def _load_kind(types: _typed.Types, kind: str, payload: Any) -> Any:
+def _load_kind(types: _typed.Types, bytes_max: int, kind: str, payload: Any) -> Any:
     """Return the value of a kind that the native half leaves to Python; some have one field, a body."""
     match kind:
         case "json":
+            _object_bounds.refuse_many_json_objects(payload, bytes_max)
             return _json_writer_and_reader()[1](payload)
         case "raw_json":
             return RawJSON(payload)
         case "msgpack":
+            _object_bounds.refuse_many_msgpack_objects(payload, bytes_max)
             return _msgpack_module().decode(payload)
         case "date_ms":
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates

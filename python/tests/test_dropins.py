@@ -97,9 +97,9 @@ class Chooser:
                 return b"%d:%b" % (self.program, key)
         return key
 
-    def some_keys(self) -> list[Any]:
+    def some_keys(self, odd_share: float = 0.2) -> list[Any]:
         keys = [self._own_key(key) for key in self.rng.sample(KEYS, self.rng.randrange(5))]
-        return [*keys, self.key()] if self.rng.random() < 0.2 else keys
+        return [*keys, self.key()] if self.rng.random() < odd_share else keys
 
     def split(self, required: list[Any], optional: dict[str, Callable[[], Any]]) -> tuple[Any, Any]:
         """Return arguments: some of the optional ones, by place or by name."""
@@ -206,14 +206,24 @@ def draw_pymemcache_call(choose: Chooser) -> Call:  # noqa: C901 - a table
             store["noreply"] = lambda: False
             arguments = choose.split([choose.key(), rng.choice(VALUES), unique], store)
         case "set_many" | "set_multi" as method:
-            values = {key: rng.choice(VALUES) for key in [choose.key(), *choose.some_keys()]}
+            # What cannot be sent ends the call; which servers have had theirs depends on the addresses.
+            keys = (
+                choose.some_keys(0)
+                if choose.is_hash_client
+                else [choose.key(), *choose.some_keys()]
+            )
+            known_values = [
+                value for value in VALUES if not choose.is_hash_client or value != "größe"
+            ]
+            values = {key: rng.choice(known_values) for key in keys}
             arguments = choose.split([values], store)
         case "touch" as method:
             arguments = choose.split([choose.key()], {"expire": expire, "noreply": noreply})
         case "delete" as method:
             arguments = choose.split([choose.key()], {"noreply": noreply})
         case "delete_many" | "delete_multi" as method:
-            arguments = choose.split([choose.some_keys()], {"noreply": noreply})
+            keys = choose.some_keys(0 if choose.is_hash_client else 0.2)  # as of the stores
+            arguments = choose.split([keys], {"noreply": noreply})
         case "incr" | "decr" as method:
             amount = rng.choice([1, 0, 5, 1 << 40, -1, "x", 1.5])
             arguments = choose.split([choose.key(), amount], {"noreply": lambda: False})

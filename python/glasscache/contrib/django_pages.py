@@ -150,9 +150,9 @@ def cached_page(
     return decorate
 
 
-def invalidate_tag(tag: str, *, cache: str = "default") -> None:
-    """Throw away every response with a tag."""
-    _client_of(cache).invalidate_tag(tag)
+def invalidate_tag(tag: str, *, cache: str = "default") -> bool:
+    """Throw away every response with a tag; whether it was done, with `on_error="miss"` too."""
+    return _client_of(cache).invalidate_tag(tag)
 
 
 class _PersonalDataUse:

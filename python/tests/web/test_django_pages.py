@@ -51,7 +51,7 @@ PROGRAM = """
     check_kept(True, page, lambda: get("/p/1"), 1)
     check_kept(True, page, lambda: get("/p/2"), 2)
     before = len(calls)
-    invalidate_tag("product-1")
+    assert invalidate_tag("product-1") is True
     page(get("/p/1"), 1), page(get("/p/2"), 2)
     assert len(calls) == before + 1
     invalidate_tag("products")

@@ -138,6 +138,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
             for full_key in self._client.set_many(values, ttl_from_exptime(time))
         ]
 
+    @translate_errors
     def add_multi(
         self,
         mapping: Mapping[Key, Any],
@@ -147,11 +148,16 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         compress_level: int = -1,
     ) -> list[Key]:
         """Store those values whose keys have none; the other keys."""
+        full_keys = {key: prefixed_key(key_prefix, key) for key in mapping}
+        for full_key in full_keys.values():
+            self._client.server_of(
+                full_key
+            )  # one that cannot be sent is refused before any is stored
         store_arguments = (time, min_compress_len, compress_level)
         return [
             key
-            for key in mapping
-            if not self.add(prefixed_key(key_prefix, key), mapping[key], *store_arguments)
+            for key, full_key in full_keys.items()
+            if not self.add(full_key, mapping[key], *store_arguments)
         ]
 
     @translate_errors

@@ -256,6 +256,8 @@ class HashClient(PooledClient):
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values, all servers at once; the keys that were not stored."""
+        if not values:
+            return []  # the other arguments are not checked then, by the original either
         if self.ignore_exc and not self._live_clients():
             return list(values)
         try:
