@@ -66,7 +66,8 @@ class Exchange:
 
     def __init__(self, shared: SharedState, client: Any, request: Request) -> None:
         """Begin an exchange; nothing is read yet."""
-        self._waits_until: float | None = None
+        self._waits_until = time.monotonic() + shared.wait_s
+        """For the whole request: whatever it has waited for, reads of the store included, counts once."""
         self.shared, self.client, self.sent_request = shared, client, request
         self.settings: Settings = shared.settings_of(request)
         self.request = request.canonical(self.settings)
@@ -148,10 +149,7 @@ class Exchange:
 
     def _remaining_wait(self) -> float:
         """Return the seconds that this request may still wait for others, in whichever way it does."""
-        now = time.monotonic()
-        if self._waits_until is None:
-            self._waits_until = now + self.shared.wait_s
-        return self._waits_until - now
+        return self._waits_until - time.monotonic()
 
     def _forward_after_wait(self) -> Fetch:
         """Return the fetch of a request that has waited for another's in vain."""

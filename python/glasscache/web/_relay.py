@@ -247,7 +247,7 @@ class Relay:
             self._writer = None
             self._run_in_background(writer.finish())
         elif writer.is_closed and not self._is_head_only:
-            self._writer = None  # not stored after all: the rest goes at the client's speed
+            self._writer = None  # not stored after all: what follows is sent at the client's speed
 
     def _reply_stored(self, stored_reply: StoredReply, follow_up_steps: Any) -> None:
         """Send a stored response now, whatever the application does after its head."""

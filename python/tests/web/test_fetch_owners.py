@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache.web import CacheASGI, CacheSettings
 from glasscache.web._entry import PendingRecord, decode
+from glasscache.web._exchange import Exchange
+from glasscache.web._shared_state import SharedState
 from glasscache.web._single_flight import AsyncSingleFlight, SyncSingleFlight
+from glasscache.web._urls import request_of_url
 
 from web.harness import Clock, Origin, Reply, key_of_url, send_request
 
@@ -476,3 +480,11 @@ def test_a_server_need_not_have_a_raw_path(run_async: Any, with_raw_path: bool |
         assert len(origin.calls) == 2
 
     run_async(scenario)
+
+
+def test_the_time_to_wait_begins_with_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SharedState(None, CacheSettings(wait=2.0))
+    seconds = itertools.count(100.0, 0.5)
+    monkeypatch.setattr("glasscache.web._exchange.time.monotonic", lambda: next(seconds))
+    exchange = Exchange(shared, None, request_of_url("http://shop.example/"))
+    assert [exchange._remaining_wait() for _ in range(5)] == [1.5, 1.0, 0.5, 0.0, -0.5]
