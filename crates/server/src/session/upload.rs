@@ -45,20 +45,29 @@ impl Session {
             return self.refuse_upload(run);
         }
         if !is_small && stalled::must_wait_to_upload(run.context.shared, run.context.now) {
-            return Some(RunEnd::WaitForUpload);
+            return self.wait_or_refuse(RunEnd::WaitForUpload, write, head_bytes, run);
         }
         let state_bytes = UPLOAD_STATE_BYTES + head_bytes;
-        if run.context.pressure == Pressure::High
-            && !run
-                .context
-                .shared
-                .peer_memory
-                .try_grant_input(state_bytes, run.context.is_first_waiter)
-        {
-            return Some(RunEnd::WaitForMemory(state_bytes));
+        if run.context.pressure == Pressure::High && !is_upload_granted(state_bytes, run) {
+            return self.wait_or_refuse(RunEnd::WaitForMemory(state_bytes), write, head_bytes, run);
         }
         self.begin_upload(write, head_bytes, run);
         None
+    }
+
+    /// Waits with what was received, unless that cannot be kept: then the value is refused.
+    fn wait_or_refuse(
+        &mut self,
+        wait: RunEnd,
+        write: &StoreWrite<'_>,
+        head_bytes: usize,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
+        if may_keep_incomplete(run) {
+            return Some(wait);
+        }
+        self.begin_upload(write, head_bytes, run);
+        self.refuse_upload(run)
     }
 
     /// Begins to receive a value into the store; if the store refuses it, the value is skipped.
@@ -146,8 +155,13 @@ impl Session {
 
     /// Refuses an upload because the store has no memory for the rest: replies with an error and skips the rest.
     fn refuse_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        let State::Upload(upload) = std::mem::take(&mut self.state) else {
-            return None;
+        let upload = match std::mem::take(&mut self.state) {
+            State::Upload(upload) => upload,
+            // The store has refused it already, and its value is skipped.
+            state => {
+                self.state = state;
+                return None;
+            }
         };
         run.context.store_worker.refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
@@ -160,6 +174,14 @@ impl Session {
         stalled::record_upload_release(run.context.shared);
         None
     }
+}
+
+/// Whether there is memory for the state of an upload. Where what was received cannot be kept otherwise, it may take a
+/// little more than requests may: the value itself goes into the store.
+fn is_upload_granted(state_bytes: usize, run: &Run<'_, '_, '_>) -> bool {
+    let (context, memory) = (run.context, &run.context.shared.peer_memory);
+    memory.try_grant_input(state_bytes, context.is_first_waiter)
+        || (context.refuses_incomplete.get() && memory.has_excess(state_bytes))
 }
 
 /// Whether the rest of the input, an incomplete command, may be kept: where nothing was granted for it, only if there is

@@ -30,6 +30,8 @@ const BUDGET_DIVISOR_MIN: u64 = 8;
 const SMALL_DIVISOR: u64 = 32;
 /// Size of a small request for memory in bytes.
 const SMALL_BYTES: usize = 2 << 10;
+/// See [`PeerMemory::has_excess`].
+const EXCESS_DIVISOR: u64 = 16;
 /// See [`PeerMemory::has_free`].
 const RESERVE_DIVISOR: u64 = 8;
 /// More than the limit and a tenth of it is held: memory was held that was not granted.
@@ -188,6 +190,12 @@ impl PeerMemory {
         let budget_bytes = self.budget_bytes();
         let reserve_bytes = if with_reserve { budget_bytes / RESERVE_DIVISOR } else { 0 };
         self.charged_bytes() + bytes as u64 + reserve_bytes <= budget_bytes
+    }
+
+    /// Whether `bytes` fit into the little that may be held beyond the limit.
+    pub(crate) fn has_excess(&self, bytes: usize) -> bool {
+        let limit_bytes = self.limit_bytes();
+        self.held_bytes() + bytes as u64 <= limit_bytes + limit_bytes / EXCESS_DIVISOR
     }
 
     /// Makes the next request in line be granted, once a second: only connections that wait themselves hold memory.

@@ -155,9 +155,11 @@ impl Connection {
 
     /// Whether it has waited for memory for so long that its records are received in any case.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.stream.is_tls()
-            && self
-                .memory_wait_since
-                .is_some_and(|since| now.saturating_duration_since(since) >= OVERDUE_AFTER)
+        self.stream.is_tls() && self.has_waited_for(OVERDUE_AFTER, now)
+    }
+
+    /// Whether it has waited for memory for this long.
+    pub(crate) fn has_waited_for(&self, time: Duration, now: Instant) -> bool {
+        self.memory_wait_since.is_some_and(|since| now.saturating_duration_since(since) >= time)
     }
 }

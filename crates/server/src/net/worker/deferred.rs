@@ -31,6 +31,13 @@ pub(super) const OVERDUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of connections in one such check.
 const OVERDUE_CHECKED_MAX: usize = 256;
 
+/// How long the connection that has sent most waits before its records are received in any case: most likely they
+/// complete its command.
+const MOST_SENT_AFTER: Duration = Duration::from_millis(500);
+
+/// How many of these are served in one check.
+const MOST_SENT_SERVED_MAX: usize = 4;
+
 /// Connections that waited for memory and are served in one iteration.
 const MEMORY_QUEUE_SERVED_MAX: usize = 16;
 
@@ -314,6 +321,36 @@ impl Worker {
                 self.serve(slot_key, ServeReason::Resume);
             }
         }
+        for _ in 0..MOST_SENT_SERVED_MAX {
+            let Some(slot_key) = self.find_most_sent(now) else {
+                return;
+            };
+            self.serve(slot_key, ServeReason::MostSent);
+        }
+    }
+
+    /// The connection that has waited with most bytes in its socket, if it has clearly more there than others have sent:
+    /// those that sent a part of the same and stopped must not delay it until they are stalled.
+    fn find_most_sent(&mut self, now: Instant) -> Option<u64> {
+        let (mut sent_bytes, mut most_sent) = (Vec::new(), None);
+        for &slot_key in self.deferred.peer_memory_queue.iter().rev().take(OVERDUE_CHECKED_MAX) {
+            if let Some(connection) = self.connections.get_mut(slot_key)
+                && !connection.is_queued
+                && connection.waits_to_receive()
+            {
+                sent_bytes.push(connection.wanted_bytes as u64);
+                if connection.has_waited_for(MOST_SENT_AFTER, now) {
+                    most_sent = most_sent.max(Some((connection.wanted_bytes as u64, slot_key)));
+                }
+            }
+        }
+        let (most_bytes, slot_key) = most_sent?;
+        let holders = self
+            .shared
+            .connections
+            .select(|info| info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting));
+        sent_bytes.extend(holders.iter().map(|(snapshot, _)| snapshot.bytes));
+        is_clearly_more(most_bytes, &mut sent_bytes).then_some(slot_key)
     }
 
     /// Parks a connection that waits for upload memory, at its previous position if it waited before.
@@ -451,6 +488,13 @@ impl ParkedUploads {
         let uploads = if has_begun { &mut self.begun_uploads } else { &mut self.waiting_uploads };
         uploads.pop_first().map(|(_, slot_key)| slot_key)
     }
+}
+
+/// Whether `bytes` are more than a median one of `others` by at least a quarter.
+fn is_clearly_more(bytes: u64, others: &mut [u64]) -> bool {
+    others.sort_unstable();
+    let median_bytes = others.get(others.len() / 2).copied().unwrap_or(0);
+    bytes > median_bytes + median_bytes / 4
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ enum ServeReason {
     Resume,
     /// It is the first of those that wait for memory.
     MemoryQueueHead,
+    /// It waits for memory, and has sent more than others that do or that hold some.
+    MostSent,
 }
 
 impl Worker {
@@ -305,7 +307,8 @@ impl Worker {
             quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.peer_memory.pressure(),
             is_first_waiter: matches!(reason, ServeReason::MemoryQueueHead),
-            is_overdue: connection.is_overdue(self.deferred.iteration_began_at()),
+            is_overdue: matches!(reason, ServeReason::MostSent)
+                || connection.is_overdue(self.deferred.iteration_began_at()),
             is_tls: connection.stream.is_tls(),
             refuses_incomplete: &refuses_incomplete,
             logs_commands: self.shared.logs_at(2),

@@ -177,6 +177,22 @@ fn half_values_do_not_keep_others_from_storing_theirs() {
     setup.check_memory("after the rest");
 }
 
+/// A whole value waits for peers that have just sent a half of theirs, but not until they are stalled.
+#[test]
+fn a_whole_value_goes_before_the_halves_of_others() {
+    let setup = Setup::new(1024);
+    let request = set_request("half", 60_000);
+    let mut peers: Vec<Client> = (0..150).map(|_| setup.client()).collect();
+    for round in 0..3 {
+        for client in &mut peers {
+            send_incomplete_request(client, &request[..15_000]);
+        }
+        setup.check_honest_set(60_000, HONEST_TIME_MAX, &format!("150 young halves, {round}"));
+        peers.truncate(50);
+        peers.extend((0..100).map(|_| setup.client()));
+    }
+}
+
 /// Requests hold all that they may, and peers go on to connect: an honest client is admitted all the same.
 #[test]
 fn a_client_is_admitted_although_requests_hold_all_the_memory() {

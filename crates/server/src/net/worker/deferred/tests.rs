@@ -124,3 +124,14 @@ fn a_write_that_waits_for_too_long_is_refused_and_counted() {
     eprintln!("{iterations} iterations");
     assert!(iterations < 20_000, "{iterations} iterations");
 }
+
+#[test]
+fn one_has_sent_clearly_more_than_others_if_most_of_them_sent_less() {
+    assert!(super::is_clearly_more(1, &mut []));
+    assert!(!super::is_clearly_more(30_000, &mut [30_000; 40]));
+    let mut with_uploads = [[600; 10], [30_000; 10], [30_000; 10]].concat();
+    assert!(!super::is_clearly_more(30_000, &mut with_uploads));
+    assert!(super::is_clearly_more(60_000, &mut with_uploads));
+    // Its own bytes are among them.
+    assert!(!super::is_clearly_more(60_000, &mut [60_000]));
+}
