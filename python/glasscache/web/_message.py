@@ -149,6 +149,7 @@ class Request:
         fields: pairs with lower-case names, as the application gets them.
         headers: the values by name, those of repeated fields joined.
         directives: of Cache-Control.
+        names: of the fields that were sent, with line feeds between them.
         repeated_names: of fields that were sent more than once.
         ambiguity: why servers and applications may read the request differently; empty if they do not.
         is_identified: whether something outside this cache has found out who the client is.
@@ -158,7 +159,8 @@ class Request:
 
     __slots__ = (
         "_cookies", "_keyed_text", "ambiguity", "directives", "fields", "headers", "host", "host_name",
-        "is_identified", "method", "path", "path_text", "query", "repeated_names", "scheme", "surroundings",
+        "is_identified", "method", "names", "path", "path_text", "query", "repeated_names", "scheme",
+        "surroundings",
     )  # fmt: skip
 
     def __init__(
@@ -185,6 +187,7 @@ class Request:
         self.headers, self.repeated_names = dict(self.fields), _NO_NAMES
         if len(self.headers) != len(self.fields):
             self.headers, self.repeated_names = _combine_headers(self.fields)
+        self.names = b"\n".join(self.headers)
         sent_host = self.headers.get(b"host", b"")
         self.host, self.host_name, is_host_ambiguous = canonical_host(
             sent_host[:HOST_BYTES_READ], scheme
@@ -205,7 +208,7 @@ class Request:
             or b"transfer-encoding" in self.headers
             or len(path) + len(query) > URL_BYTES_MAX
             or (query and _CONTROL_CHARACTERS.search(query))
-            or b"_" in b"".join(self.headers)
+            or b"_" in self.names
             or not _METHOD_FIELDS.isdisjoint(self.headers)
             or has_odd_fields(self.fields)
         ):
@@ -239,7 +242,7 @@ class Request:
             b"transfer-encoding" in headers
             or (content_length is not None and content_length.strip() not in {b"0", b""})
             or not self.repeated_names.isdisjoint(_SINGLE_FIELDS)
-            or b"_" in b"".join(headers)
+            or b"_" in self.names
             or any(map(_LINE_ENDS.search, headers.values()))
         ):
             return "ambiguous-request"

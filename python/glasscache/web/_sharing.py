@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from glasscache.web._fields import combined_value, has_long_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from glasscache.web._fields import Directives, Fields
     from glasscache.web._message import Request, Settings
@@ -158,12 +158,11 @@ def _sets_other_cookies(fields: Fields, allowed_names: Iterable[str]) -> bool:
 def names_a_client(request: Request) -> bool:
     """Whether a request has anything that may stand for a user."""
     headers = request.headers
-    return request.is_identified or b"cookie" in headers or bool(credentials_of(headers))
+    return request.is_identified or b"cookie" in headers or bool(_credentials_of(request.names))
 
 
-def credentials_of(headers: Mapping[bytes, bytes]) -> frozenset[bytes]:
-    """Return the names of fields that stand for a user, apart from Cookie and Authorization."""
-    names = b"\n".join(headers)
+def _credentials_of(names: bytes) -> frozenset[bytes]:
+    """Return which names of fields stand for a user, apart from Cookie and Authorization."""
     return _kept_credentials(names) if len(names) <= _NAMES_BYTES_KEPT else _credentials_in(names)
 
 
@@ -190,7 +189,7 @@ def unkeyed_credential(request: Request, settings: Settings, vary_names: Collect
         and _has_unkeyed_cookie(request, settings)
     ):
         return "cookie"
-    credentials = credentials_of(headers)
+    credentials = _credentials_of(request.names)
     if not credentials:
         return ""
     keyed_names = {
