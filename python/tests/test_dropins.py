@@ -318,7 +318,7 @@ def draw_pylibmc_call(choose: Chooser) -> Call:
         case "gets" | "delete" | "__contains__" | "__getitem__" as method:
             arguments = (choose.key(),), {}
         case "get_multi" | "delete_multi" as method:
-            arguments = (choose.some_keys(),), prefixes
+            arguments = (choose.some_keys(0.2 if method == "get_multi" else 0),), prefixes
         case "set" | "add" | "replace" as method:
             arguments = choose.split([choose.key(), rng.choice(VALUES)], {"time": time, **compress})
         case "append" | "prepend" as method:
