@@ -120,9 +120,9 @@ def has_long_fields(fields: Fields) -> bool:
 
 
 def has_odd_fields(fields: Fields) -> bool:
-    """Whether fields may be too long, or have what ends a line."""
+    """Whether fields may be too long, or have what stands between values in keys."""
     joined = b"".join(chain.from_iterable(fields))
-    return len(joined) > FIELD_BYTES_MAX or b"\n" in joined or b"\0" in joined or b"\r" in joined
+    return len(joined) > FIELD_BYTES_MAX or b"\n" in joined or b"\0" in joined
 
 
 def parse_cache_control(value: bytes) -> Directives:

@@ -52,7 +52,8 @@ _METHOD_FIELDS: Final = frozenset(
     {b"x-http-method-override", b"x-http-method", b"x-method-override"}
 )
 """Fields by which some applications take a request for one of another method."""
-_LINE_ENDS: Final = re.compile(rb"[\r\n\0]")
+_DELIMITERS: Final = re.compile(rb"[\n\0]")
+"""What stands between values in keys, and for a field that is absent."""
 _CONTROL_CHARACTERS: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 _SINGLE_FIELDS: Final = KEYED_FIELDS | {b"host", b"content-length", b"transfer-encoding"}
@@ -243,7 +244,7 @@ class Request:
             or (content_length is not None and content_length.strip() not in {b"0", b""})
             or not self.repeated_names.isdisjoint(_SINGLE_FIELDS)
             or b"_" in self.names
-            or any(map(_LINE_ENDS.search, headers.values()))
+            or any(map(_DELIMITERS.search, headers.values()))
         ):
             return "ambiguous-request"
         if is_host_ambiguous:
