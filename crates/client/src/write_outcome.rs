@@ -11,7 +11,7 @@ pub enum WriteOutcome {
     NotStored,
     /// The CAS unique has changed.
     Exists,
-    /// There is no such item.
+    /// The key has no item.
     NotFound,
 }
 

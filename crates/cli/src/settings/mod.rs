@@ -309,7 +309,7 @@ impl Settings {
     }
 
     /// Seconds without progress after which a worker that has work ends the process. A worker that writes to a file
-    /// waits in the kernel while the disk is slow, which is no reason to lose the cache.
+    /// waits in the kernel while the disk is slow, and must not end the server.
     pub(crate) fn watchdog_s(&self) -> u32 {
         let default_s =
             if self.memory_file.is_some() { WATCHDOG_IN_FILE_S } else { WATCHDOG_IN_MEMORY_S };

@@ -60,7 +60,7 @@ pub(super) fn run_until_stopped(
         server::notify("READY=1");
     }
     if let Some(detachment) = detachment {
-        // Who started the daemon sees the lines so far.
+        // The terminal that started the daemon shows the lines up to here.
         control.flush_log();
         if let Err(failure) = detachment.report_ready(settings.verbosity > 0) {
             control.log(failure.to_text());
