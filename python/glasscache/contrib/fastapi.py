@@ -16,6 +16,7 @@ import functools
 import hashlib
 import inspect
 import json
+import re
 import typing
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,7 @@ def _arguments_of_types(
         if annotation is inspect.Parameter.empty:
             is_meant = name == "request" and "Request" in type_names
         elif isinstance(annotation, str):
-            is_meant = annotation.rpartition(".")[2] in type_names
+            is_meant = not set(re.findall(r"\w+", annotation)).isdisjoint(type_names)
         else:
             members = typing.get_args(annotation) or (annotation,)
             is_meant = any(

@@ -204,7 +204,14 @@ def test_an_endpoint_declares_what_of_the_request_is_in_its_key(glasscache_serve
             async def annotated(connection: Any) -> None: ...
 
             annotated.__annotations__ = {"connection": starlette_requests.HTTPConnection | None}
-            for endpoint in (visitor_of, annotated):
+
+            async def in_texts(connection: Any, other: Any) -> None: ...
+
+            in_texts.__annotations__ = {
+                "connection": "Annotated[Request, 1] | None",
+                "other": "Local",
+            }
+            for endpoint in (visitor_of, annotated, in_texts):
                 with pytest.raises(TypeError, match="nothing of it is in the key"):
                     cached_response(client, ttl=60)(endpoint)
             cached_visitor = cached_response(
