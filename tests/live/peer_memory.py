@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The memory that clients can make a server hold: readers that never read, half uploads, unread dumps and
-watches, and parts of records, values and handshakes with TLS.
+watches, parts of logins and of a proxy's header, and parts of records, values and handshakes with TLS.
 
 Each scenario starts a server of its own, fills it, opens connections that tie memory up and leave it so, and
 watches the resident memory meanwhile. A well-behaved client measures its requests before and during that:
@@ -20,11 +20,12 @@ import resource
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from harness import Protection, Server, ServerConnection
+from harness import REPLY_SECONDS, Protection, Server, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ SET_VALUE_BYTES = 60_000
 SET_SECONDS_MAX = 1.0
 # What a reader that does not read offers the kernel to send into.
 RECEIVE_BUFFER_BYTES = 4096
+PROXY_HEADER = b"PROXY TCP4 192.0.2.1 192.0.2.2 4000 11211\r\n"
 # Descriptors of this process in addition to the connections.
 SPARE_DESCRIPTORS = 64
 
@@ -161,9 +163,10 @@ def open_stalled_connections(
     """Connections that each send the first bytes and then stop."""
     connections = []
     for number in range(connection_count):
-        connection = server.connect(5, receive_buffer=RECEIVE_BUFFER_BYTES)
-        connections.append(connection)
+        # The server may refuse or close it for others.
         with contextlib.suppress(TimeoutError, ConnectionError):
+            connection = server.connect(5, receive_buffer=RECEIVE_BUFFER_BYTES)
+            connections.append(connection)
             send_first_bytes(connection, number)
     return connections
 
@@ -285,13 +288,70 @@ def open_unfinished_handshakes(server: Server, connection_count: int) -> list[so
     return sockets
 
 
+def open_half_logins(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Send half of a login and stop."""
+    return open_raw_connections(server, connection_count, b"set auth 0 0 9\r\nuser ")
+
+
+def open_half_proxy_headers(server: Server, connection_count: int) -> list[ServerConnection]:
+    """Send half of the header of a proxy and stop."""
+    return open_raw_connections(server, connection_count, PROXY_HEADER[:20])
+
+
+def open_raw_connections(
+    server: Server, connection_count: int, first_bytes: bytes
+) -> list[ServerConnection]:
+    """Connections that send these bytes instead of what the server requires first."""
+    connections = []
+    for _ in range(connection_count):
+        with contextlib.suppress(OSError):
+            connections.append(ServerConnection(server.port, 5, None))
+            connections[-1].send(first_bytes)
+    return connections
+
+
+def log_in(connection: ServerConnection) -> None:
+    """Logs in as the user of `ServerWithRequirement.users_file`."""
+    if connection.set(b"auth", b"user pass") != b"STORED":
+        raise ConnectionRefusedError("the login failed")
+
+
+def send_proxy_header(connection: ServerConnection) -> None:
+    """Sends the header with which a proxy names its client."""
+    connection.send(PROXY_HEADER)
+
+
+class ServerWithRequirement(Server):
+    """A server whose connections have to begin with something: a login, or the header of a proxy."""
+
+    def __init__(self, command: list[str], options: tuple[str, ...], scenario: Scenario) -> None:
+        self.begin_connection = scenario.begin_connection
+        with tempfile.NamedTemporaryFile("w", suffix=".users") as users_file:
+            users_file.write("user:pass\n")
+            users_file.flush()
+            required = tuple(part.format(users=users_file.name) for part in scenario.options)
+            super().__init__(command, options + required)
+
+    def connect(
+        self, timeout: float = REPLY_SECONDS, receive_buffer: int | None = None
+    ) -> ServerConnection:
+        """Opens a connection that has begun as the server requires."""
+        connection = super().connect(timeout, receive_buffer)
+        if self.begin_connection:
+            self.begin_connection(connection)
+        return connection
+
+
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """A kind of peer: how its connections are opened, how many, and whether the server has TLS."""
+    """A kind of peer: how its connections are opened, how many, and what the server requires of others."""
 
     open_connections: Callable[[Server, int], list[ServerConnection] | list[socket.socket]]
     connection_count: int
     is_encrypted: bool = False
+    # `{users}` stands for the file of users.
+    options: tuple[str, ...] = ()
+    begin_connection: Callable[[ServerConnection], None] | None = None
 
 
 SCENARIOS = {
@@ -304,6 +364,13 @@ SCENARIOS = {
     "records": Scenario(open_incomplete_records, 900, is_encrypted=True),
     "values": Scenario(open_half_values, 600, is_encrypted=True),
     "handshakes": Scenario(open_unfinished_handshakes, 256, is_encrypted=True),
+    "logins": Scenario(open_half_logins, 1_000, options=("-Y", "{users}"), begin_connection=log_in),
+    "proxies": Scenario(
+        open_half_proxy_headers,
+        1_000,
+        options=("--proxy-addresses", "127.0.0.1"),
+        begin_connection=send_proxy_header,
+    ),
 }
 
 
@@ -326,7 +393,8 @@ def measure(
     Protection.tls = None
     if SCENARIOS[name].is_encrypted:
         Protection.encrypt()
-    server = Server(command, ("-m", str(MEMORY_MB), "-c", str(connections_max)))
+    options = ("-m", str(MEMORY_MB), "-c", str(connections_max))
+    server = ServerWithRequirement(command, options, SCENARIOS[name])
     try:
         fill_memory(server)
         with MeasuringClient(server, has_large_reads=True) as idle_measurement:
