@@ -32,7 +32,7 @@ PROJECT_PAGES = {
 }
 """What the section Project lists, in this order, and where it is in the site."""
 
-WIDE_PAGES = {"reference/figures.md", "reference/values.md"}
+WIDE_PAGES = {"reference/figures.md", "reference/values.md", "refuted.md"}
 """Pages whose tables need the room of the table of contents."""
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -84,7 +84,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links for the site, and list the decisions on their index."""
+    """Rewrite links for the site."""
     del config, files
     if page.file.src_uri in WIDE_PAGES:
         page.meta["hide"] = ["toc"]
@@ -102,13 +102,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         parts += [LINK.sub(rewrite_link, markdown[fence_end : fence.start()]), fence[0]]
         fence_end = fence.end()
     parts.append(LINK.sub(rewrite_link, markdown[fence_end:]))
-    if page.file.src_uri == "decisions/index.md":
-        parts += [
-            f"* [{title_of(file)}]({file.name})\n" for file in sorted(source.parent.glob("0*.md"))
-        ]
     return "".join(parts)
-
-
-def title_of(file: Path) -> str:
-    """Return the first heading of a page."""
-    return file.read_text().partition("\n")[0].lstrip("# ")

@@ -1,7 +1,7 @@
 """The strategy of a client: its settings, the scope of a request, and its counters.
 
 What is kept in the process and fetched together is decided by the native client
-(docs/decisions/0073-near-cache-in-the-client.md); here is how Python names it.
+(docs/decisions/strategies.md, 0073); here is how Python names it.
 """
 
 from __future__ import annotations

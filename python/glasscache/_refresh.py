@@ -1,7 +1,7 @@
 """When `get_or_set` refills a value: the settings of a refill, and the rule for one before the end.
 
 With `early=True` a value is stored with the moment and the cost of its making, so that every process knows
-both (docs/decisions/0092-early-refresh-by-stored-cost.md).
+both (docs/decisions/values.md, 0092).
 """
 
 from __future__ import annotations

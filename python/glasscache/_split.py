@@ -3,7 +3,7 @@
 A value whose bytes fit one piece is stored as it is. A longer one is stored as pieces under keys that contain
 a random number of the write, and a manifest under the key itself, last. So a mixture of two writes is never
 read, and a piece that is lost or altered makes the value a miss, which is counted. Reads find a `Manifest` in
-place of the value and come here (docs/decisions/0091-values-in-pieces.md).
+place of the value and come here (docs/decisions/values.md, 0091).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 On a cold key the filler stores a reservation under the key itself: an item that clients of this package read
 as a miss and others as None. The value replaces it by compare-and-swap, so no value is stored that any client
-deleted, overwrote or flushed while it was made (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). A
+deleted, overwrote or flushed while it was made (docs/decisions/client.md, 0058). A
 stored item is kept `stale` seconds beyond its TTL; how much is left is read with it, so that a hit costs one
 round trip, and its refill is stored by compare-and-swap too. What to do is decided here by steps, which the
 two mixins at the end carry out.

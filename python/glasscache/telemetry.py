@@ -3,7 +3,7 @@
 `instrument(client)` replaces the client's public methods, on this one object, by traced ones; with
 no provider set up it leaves the object alone. A span is made when its call has ended, with all its
 attributes at once, and only if it can be exported: the SDK takes longer to make one than the cache
-to reply (docs/decisions/0061-what-a-span-costs.md). Names follow the semantic conventions for
+to reply (docs/decisions/python.md, 0061). Names follow the semantic conventions for
 databases (`db.system.name` = memcached); a hit is `glasscache.hit`, sizes and names as Sentry reads
 them (`cache.*`). Keys are personal data and are left out by default. Only the API package is
 imported, and only here.

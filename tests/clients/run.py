@@ -102,7 +102,7 @@ KNOWN_FAILURES: dict[str, dict[str, str]] = {
         "ascii delete noreply": DELETE_TIME_REASON,
     },
     "rust-memcache-suite": {
-        "udp_test": "passes with memcached; we serve no UDP (docs/decisions/0021-dialects.md)",
+        "udp_test": "passes with memcached; we serve no UDP (docs/decisions/protocol.md, 0021)",
     },
 }
 

@@ -4,7 +4,7 @@
 Both servers get the same commands one after another, see `conversations`. Numbers that no two
 servers share (CAS uniques, addresses of connections) are compared by the order in which they
 appear. The first conversation that differs is minimised to the fewest commands that still differ,
-and printed. What differs on purpose (docs/decisions/0022) is not sent: times and client flags
+and printed. What differs on purpose (docs/decisions/protocol.md, 0022) is not sent: times and client flags
 beyond 31 and 32 bits, an overlong key in a get, one item by its plain and by its base64 name,
 arithmetic on blank lines or with a unique of its own.
 

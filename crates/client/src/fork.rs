@@ -2,7 +2,7 @@
 //!
 //! A [`Process`] is compared with a counter that a `pthread_atfork` handler raises in each child. Every `fork` of
 //! the C library runs that handler, whichever language calls it, so forks need no announcement, and the
-//! comparison is one relaxed load (docs/decisions/0057-forks-are-detected-below-python.md).
+//! comparison is one relaxed load (docs/decisions/client.md, 0057).
 
 use forkguard::atfork::Guard;
 

@@ -2,6 +2,9 @@
 //!
 //! After a fork the child must not share a socket with its parent: each call checks whether this is
 //! still the process that made the connections, and a child starts with none.
+//!
+//! *Members* are the servers between two changes, *membership* is what changes them. A *slot* is the number of a
+//! server in one client, the same while servers join and leave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,7 +2,7 @@
 //!
 //! The client that computes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a
 //! flush by any client removes the reservation, and with it the value that comes later
-//! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To other clients the body is a None of their dialect,
+//! (docs/decisions/client.md, 0058). To other clients the body is a None of their dialect,
 //! which their decoders read first; a mark and a token follow it.
 
 use glasscache_protocol::meta::request::WireKey;

@@ -4,7 +4,7 @@
 //! are enqueued here, and leave with the next call to the server, before it and on its own
 //! connection, on any thread; or when there are [`BATCH_BYTES_MAX`] of them; or after [`SEND_DELAY_MAX`] by a
 //! thread that exists only while there are such bursts; or when the client is closed or dropped
-//! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is buffered here belongs to the process that
+//! (docs/decisions/client.md, 0054). What is buffered here belongs to the process that
 //! buffered it: a child after a fork has servers of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Lists of whole numbers as Python has them, 140,000 at a time (docs/decisions/0056-lists-of-whole-numbers.md).
+//! Lists of whole numbers as Python has them, 140,000 at a time (docs/decisions/values.md, 0056).
 //!
 //! Packing them is quick; what takes the time is CPython's part, an object for each number: reading them takes two
 //! thirds of a write, making and releasing them nine tenths of a read. So the memory of a long list is kept for the next.

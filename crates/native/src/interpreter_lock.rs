@@ -4,7 +4,7 @@
 //! to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by the
 //! thread that is about to send its request. So a thread that returns from a call first checks whether another returned
 //! a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has begun a
-//! call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
+//! call, or the moment is over; then it waits like any thread (docs/decisions/python.md, 0055).
 //!
 //! LOSSY: nothing depends on the holder. An old one is ignored, whether its thread is gone, busy, or on the other side
 //! of a fork.

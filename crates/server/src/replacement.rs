@@ -33,7 +33,8 @@ const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the running server may take to reply or end after the commit was sent to it.
 const COMMIT_TIME_MAX: Duration = Duration::from_mins(10);
 
-/// What counting an item again takes: twice what was measured (docs/decisions/0101), as the machine may be busy.
+/// What counting an item again takes: twice what was measured (docs/decisions/operation.md, 0101), as the machine may
+/// be busy.
 const RECOUNT_TIME_PER_ITEM: Duration = Duration::from_nanos(125);
 /// The maximum for all of them: the running server gives up a step after that time, and there is more to do in it.
 const RECOUNT_TIME_MAX: Duration = HANDOVER_STEP_TIME_MAX.saturating_sub(Duration::from_secs(1));

@@ -2,7 +2,7 @@
 //!
 //! It listens on a unix socket beside the memory file. A successor that is prepared makes this server pause; then it
 //! gets the connections and what belongs to the memory, and once it can serve, everything. If it fails before that, at
-//! any point, this server continues (docs/decisions/0104).
+//! any point, this server continues (docs/decisions/operation.md, 0104).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

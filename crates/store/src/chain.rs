@@ -2,6 +2,9 @@
 //!
 //! What is written here is invisible until a head that names it is published. Its own pieces are pinned meanwhile,
 //! and removed if the value is not published.
+//!
+//! A *piece* is one record of a large value's bytes, a *chain* all of them in order, its *head* the item's record,
+//! with the key and the addresses of the pieces.
 
 use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;

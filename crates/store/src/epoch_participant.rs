@@ -1,4 +1,8 @@
 //! A worker's part in the epochs: whether it reads, and whether something that it returned is still borrowed.
+//!
+//! A worker *passes* when it borrows nothing from the store (its quiescent state in epoch-based reclamation): memory
+//! that was retired before may then be used again. A sleeping worker is *offline* and delays nobody; it goes
+//! *online* before it reads.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! a higher number. So a flush costs one addition and an entry in a table, and while none came after the segment was
 //! opened, one comparison shows that. A copy is published only if the item that it replaces is not flushed then, in a
 //! segment whose generation includes all flushes of its key: so it dies with that item, whenever the flush comes
-//! (docs/decisions/0011 and 0099).
+//! (docs/decisions/store.md, 0011 and 0099).
 
 use std::sync::PoisonError;
 

@@ -13,6 +13,11 @@
 //! chained item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
 //! stays a record of valid length that nothing names.
+//!
+//! Words: the *marks* are the bits of the state word. A unique is *exposed* once a client was sent it: a move of the
+//! item must then keep it. The *implied unique* follows from the address, so it need not be stored. A *minimal item*
+//! has client flags 0, no expiry, no stored unique and a value of less than 256 bytes; its get has a path of its
+//! own.
 
 use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, Seconds};

@@ -34,7 +34,7 @@
 //!   `listing`, `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still
 //!   reads).
 //!
-//! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/0010` to `0019` the reasons.
+//! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/store.md` the reasons.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -1,7 +1,7 @@
 //! Policies over segments: the one that is used, and the others that it was compared with.
 //!
 //! A policy never sees an item, only its queue, how often it was used recently (0 to 3) and its size, so each is a
-//! few lines. The measurements are in docs/decisions/0012-eviction-policy.md.
+//! few lines. The measurements are in docs/decisions/store.md, 0012.
 
 use crate::segments::Queue;
 

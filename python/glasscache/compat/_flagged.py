@@ -1,4 +1,8 @@
-"""Values as (flags, bytes): what the drop-in modules hand to the client, their own serialisers having run."""
+"""Values as (flags, bytes): what the drop-in modules hand to the client, their own serialisers having run.
+
+A flagged value is flags and bytes as another client made them; a full key has the prefix,
+namespace or generation before the caller's key.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A trace or a log is read and checked here and sent as parts, each the result of a task of its own: the
 scheduler makes it again wherever the worker that held it has died, as it repeats the computations, which are
 functions of their arguments alone. A worker process joins the parts once and keeps what it made for the tasks
-that follow (docs/decisions/0083-dask.md).
+that follow (docs/decisions/lab.md, 0083).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A record opens with its magic, the digest of the request that it belongs to and a checksum, so that a value
 that is cut short, altered or another key's reads as a miss. Fields are kept as one run of bytes, which a hit
 splits without parsing. Sizes are bytes, times Unix seconds, lifetimes seconds.
+
+A record is whatever lies at a key of the cache; an entry is a record that is a stored response.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ mod tests {
     fn unsupported_memcached_options_are_named() {
         let refusal = find_refusal(&[], &["ssl_ciphers=HIGH"]);
         assert!(refusal.contains("the cipher suites are fixed"), "{refusal}");
-        assert!(find_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
+        assert!(find_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/protocol.md#0022"));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// The page that lists the differences.
-const DIFFERENCES_PAGE: &str = "docs/decisions/0022-differences-from-memcached.md";
+/// The list of differences.
+const DIFFERENCES_PAGE: &str =
+    "docs/decisions/protocol.md#0022-what-differs-from-memcached-and-why";
 
 /// A flag that is refused.
 struct UnsupportedFlag {

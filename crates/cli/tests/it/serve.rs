@@ -358,7 +358,7 @@ fn unsupported_memcached_flags_are_named() {
         let (code, text) = run_and_read_refusal(&[&["serve"], flags].concat());
         assert_eq!(code, Some(2), "{flags:?}: {text}");
         assert!(text.contains(sentence), "{flags:?}: {text}");
-        assert!(text.contains("docs/decisions/002"), "{flags:?}: {text}");
+        assert!(text.contains("docs/decisions/protocol.md#0022"), "{flags:?}: {text}");
     }
 }
 

@@ -3,6 +3,9 @@
 //! `read`, `store` and `delete` write the requests of a kind of call and interpret its replies; `read_with_ttls` reads
 //! for the near cache, which needs remaining TTLs. `partition` decides which key goes to which server, `requests` sends
 //! the requests and receives the replies. What follows from a failure is decided in `engine`.
+//!
+//! A *partition* is the keys of a call that go to one server in one request, a *round* the requests that run at
+//! once.
 
 mod delete;
 mod partition;

@@ -2,7 +2,7 @@
 //!
 //! A driver of [`Steps`] sends the request of each [`Step`], waits in its own way and passes in the result, until no
 //! step is left. So the blocking client, the tokio client and the asyncio client decide
-//! alike (docs/decisions/0067-decisions-of-several-requests.md).
+//! alike (docs/decisions/client.md, 0067).
 
 mod bulk_requests;
 pub mod connection;

@@ -4,6 +4,8 @@
 //! fetch has ended, and looks again. Only the ends of fetches are waited for, and a read that waits has no fetch of its own
 //! in flight, so no two reads wait for each other. No socket and no clock: a read that waits leaves the waker of its task
 //! or thread, which the end of the fetch wakes.
+//!
+//! A key that a read needs and another read of its request is fetching is an *awaited* key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,8 @@
 //! A read looks in [`ClientNearCache`] first, and makes the calls that a [`NearRead`] returns or waits for those of other
 //! reads of its request (`fetches_in_flight`). Which items are available and what one call fetches is decided by
 //! `glasscache_strategy`, whose code the simulator replays; here are the values and what makes them stale: time
-//! (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers wait and pass in the time. The rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
+//! (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers wait and pass
+//! in the time. The rules of freshness and their reasons: docs/decisions/strategies.md, 0073.
 
 mod coverage;
 mod entry;

@@ -3,7 +3,7 @@
 //! A watch requests `watch mutations deletions heartbeat` with the client's namespace as `prefix=`. A glasscache server
 //! reports every change so; each heartbeat reports until when every change has been reported. memcached refuses
 //! these words, and is then watched without them: it reports stores and deletes. The driver (`crate::watch`) moves the
-//! bytes and passes in the time (docs/decisions/0082-coherent-near-caches.md).
+//! bytes and passes in the time (docs/decisions/strategies.md, 0082).
 
 use std::time::{Duration, Instant};
 

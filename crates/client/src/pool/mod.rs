@@ -1,4 +1,6 @@
 //! One server of a client, shared by the calls to it: its endpoint, its state, and the connections to it.
+//!
+//! A *stale* connection is one that the server closed while it was idle.
 
 mod connections;
 

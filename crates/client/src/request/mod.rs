@@ -1,8 +1,11 @@
 //! Requests to one server, and their form in the command set of the server.
 //!
 //! The form is chosen per operation: one text `get` for plain reads (cheaper for a server than
-//! as many `mg`: docs/decisions/0051), quiet meta sets closed by `mn` for bulk writes, meta with
+//! as many `mg`: docs/decisions/client.md, 0051), quiet meta sets closed by `mn` for bulk writes, meta with
 //! an opaque for the rest, classic text where a proxy knows no meta, binary where nothing else is understood.
+//!
+//! The *command set* of a server is what it understands: text and meta, *classic* text alone as with some proxies
+//! (one probe, `mn`, finds out which), or binary.
 
 mod write_binary;
 mod write_classic;

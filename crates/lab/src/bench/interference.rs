@@ -5,6 +5,8 @@
 //! Each side of each round gets a new server because an index doubles only once. The kinds of interference are those of
 //! `scenario::Interference`, what each of them sends is decided here, and the scenarios that use them, with the ratios that
 //! they must not exceed, stand in `bench/scenarios/speed.toml`. Scenarios without interference are measured in `speed`.
+//!
+//! *Interference* is load that runs at the same time as a measured reader; *calm* is the same reader without it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -7,6 +7,8 @@
 //! Each fill sends a multiple of the limit in unique 20-byte keys with random values. Resident items are those that
 //! come back byte for byte, not those that the server reports; their memory is what the kernel reports (`VmRSS` and
 //! huge pages, the larger of the values after the fill and after the read).
+//!
+//! The *fill sequence* is several value sizes that fill one server one after the other.
 
 use std::ops::Range;
 

@@ -3,6 +3,9 @@
 //! Both servers stay up through all scenarios and hold the same keys; glasscache is measured first in one round,
 //! memcached in the next. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or a refused
 //! set fails the run, because a server that loses values would look fast.
+//!
+//! A round is *paired*: both sides are measured within a second of each other. It is *disturbed* if other processes
+//! used more than 0.2 core.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

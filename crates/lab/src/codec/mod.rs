@@ -3,6 +3,8 @@
 //! A form is a serialiser and a compressor. Values of an application are written and read in each of them; what was
 //! measured is combined with the time of a call without conversion, which depends on the bytes. This module compresses
 //! nothing and calls no server: a [`Compressor`] and a [`BlockStore`] do, so that what is measured is what a client runs.
+//!
+//! A *block* is 512 KiB of all values in sequence, the unit of the storage table.
 
 mod call;
 mod choice;

@@ -4,6 +4,9 @@
 //! thread owns its connections and an epoll instance, so the generator scales with cores and uses no lock. In a
 //! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
 //! are due by a schedule that is independent of the replies.
+//!
+//! The *tally* of a run is what was counted and timed. A request of an open loop has an *intended time*, when the
+//! schedule wanted it sent, and a *send time*, when it was written.
 
 mod by_second;
 mod connection;

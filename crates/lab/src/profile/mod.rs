@@ -5,6 +5,9 @@
 //! change of the machine meets both alike, and over connections of its own: which thread of a server a connection
 //! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. This module
 //! calls no server: a [`Caller`] does, through any client.
+//!
+//! A *cell* is one value size, or one number of keys (*width*), at which reads are measured; *ours* is glasscache,
+//! *theirs* the server that it is compared with.
 
 mod latency_file;
 mod measured;

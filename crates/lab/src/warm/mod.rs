@@ -2,7 +2,7 @@
 //!
 //! The old server, the source, lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and
 //! client flags (meta gets that leave its eviction order as it is) and added to the new server, the target, which keeps
-//! what it has already. Either may be memcached 1.6 or glasscache (docs/decisions/0089-warming-a-node.md).
+//! what it has already. Either may be memcached 1.6 or glasscache (docs/decisions/operation.md, 0089).
 
 mod batch;
 mod connection;

@@ -42,7 +42,7 @@ impl Connection {
     fn data_received(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
         let mut this = slf.borrow_mut();
         if !this.process.is_current() {
-            return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/0057)
+            return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/client.md, 0057)
         }
         this.engine.feed(data);
         this.process_events(slf.py())?;

@@ -2,7 +2,7 @@
 //!
 //! The header alone decides whether a request is refused, so a malformed one is never waited for. Where a
 //! request is longer than its opcode allows, memcached executes the excess as the next request; here it is
-//! malformed (docs/decisions/0095-binary-protocol.md).
+//! malformed (docs/decisions/protocol.md, 0095).
 
 use super::header::{HEADER_BYTES, Header, MAGIC_REQUEST};
 use super::{Status, opcode};

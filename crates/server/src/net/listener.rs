@@ -1,7 +1,7 @@
 //! The listening thread: accepts connections and hands each to a worker, or first to the thread of the handshakes.
 //!
 //! It serves no requests, so it also backs memory with pages ahead of the workers, which sometimes takes the kernel
-//! milliseconds (docs/decisions/0071-memory-backed-ahead.md).
+//! milliseconds (docs/decisions/store.md, 0071).
 //!
 //! One acceptor rather than a socket per worker: the kernel spreads connections over sockets unevenly, and an
 //! uneven spread causes a long latency tail.

@@ -5,6 +5,10 @@
 //! of keys, whether many in one `get` or many pipelined commands, are collected into batches, so that the memory of
 //! 16 keys is prefetched at once (`execute/get`). A run ends when the input is consumed, when much output is
 //! pending, or when the connection has used its quota.
+//!
+//! A *run* is one call of a session with the bytes received so far; a *slice* is the output that is rendered, or the
+//! number of items that are examined, at a time. The *head* of a request is its command line or packet header as
+//! parsed, without its value; the value of a refused storage command is skipped (memcached: swallowed).
 
 mod binary;
 pub(crate) mod command_log;

@@ -1,4 +1,4 @@
-//! The memory file (`-e`): items outlive a clean stop of the server (docs/decisions/0101).
+//! The memory file (`-e`): items outlive a clean stop of the server (docs/decisions/operation.md, 0101).
 //!
 //! FILE is the memory of the store; FILE.meta, a snapshot of what else the store needs, is written last at a clean stop
 //! and removed before the first request. So after any other end there is none, and the next server starts empty. The

@@ -1,5 +1,8 @@
 //! The state that all threads of the server see: settings, clock, store, and the registries of workers, connections
 //! and watchers.
+//!
+//! The server is *observed* while a watcher is connected or `stats detail` counts prefixes: then the request path
+//! reports what it does.
 
 pub(crate) mod address;
 pub(crate) mod attempt_queue;

@@ -6,7 +6,7 @@
 //! that incomplete commands stay in the kernel, and replies are made in slices that fit a writable socket. A
 //! connection that still needs memory, for a large value or a large command, requests it first and waits in line.
 //! What TLS itself keeps, for handshakes and for open connections, has shares of its own (`shared/tls_memory`), which
-//! are subtracted from the budget. See docs/decisions/0027-one-budget-for-peers.md.
+//! are subtracted from the budget. See docs/decisions/server.md, 0027.
 
 use std::sync::Arc;
 use std::sync::atomic::{

@@ -1,7 +1,8 @@
 //! The phases of a server: it runs, pauses for a handover to its successor, and ends, replaced or stopped.
 //!
 //! At a pause each serving thread stops at the boundary of a command and waits here, the listener first, so that every
-//! accepted connection has a worker. Either all continue, or the successor has everything (docs/decisions/0104).
+//! accepted connection has a worker. Either all continue, or the successor has everything
+//! (docs/decisions/operation.md, 0104).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -152,7 +152,7 @@ fn find_file_versions(settings: &TlsSettings) -> [Option<FileVersion>; 3] {
     paths.map(|path| path.and_then(|path| file_version::file_version(path)))
 }
 
-/// The algorithms of a connection (docs/decisions/0098-tls.md).
+/// The algorithms of a connection (docs/decisions/access.md, 0098).
 fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(provider::default_provider())
 }

@@ -1,7 +1,7 @@
 //! The watchers of a server and their pending lines.
 //!
 //! Lines wait for the next of the times at which watchers are served, so that twenty thousand a second cost a hundred
-//! packets (docs/decisions/0082-coherent-near-caches.md). A watcher that does not read loses lines, and is sent their
+//! packets (docs/decisions/strategies.md, 0082). A watcher that does not read loses lines, and is sent their
 //! number, so that a slow reader never delays the cache. All watchers together have a share of the memory for peers;
 //! where it is used up, lines are lost earlier.
 

@@ -1,7 +1,7 @@
 //! What a server holds and misses with a given `-m`: the forecast for memcached and for our own store.
 //!
 //! Both are replayed: memcached as a model of its slab classes and its LRU, ours as the store itself. The number of items
-//! follows from the sizes of all objects of the trace (docs/decisions/0086-curve-over-m.md).
+//! follows from the sizes of all objects of the trace (docs/decisions/lab.md, 0086).
 
 use crate::policy::PolicyKind;
 use crate::replay::{PreparedTrace, Task};

@@ -3,7 +3,7 @@
 //! One file without a font or a request, so the page works offline, for example from a mail attachment. Charts are SVG
 //! whose colours follow the reader's light or dark setting. A small script adds what a reader can do: values under the
 //! pointer, lines switched off, tables sorted, data saved, commands copied; without it, and in print, everything is
-//! there to be read (docs/decisions/0087-pages-draw-themselves.md).
+//! there to be read (docs/decisions/lab.md, 0087).
 
 mod bars;
 mod chart;

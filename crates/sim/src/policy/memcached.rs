@@ -7,7 +7,7 @@
 //!
 //! Two things differ from the server. The thread that keeps the parts in order runs after each request, and ages count
 //! requests. No page moves between classes: memcached moves at most a few pages a minute while it evicts
-//! (docs/decisions/0086-curve-over-m.md).
+//! (docs/decisions/lab.md, 0086).
 
 use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Removable, Weights};

@@ -5,6 +5,9 @@
 //! policy works on objects that count 1 and on objects that count their bytes, as a type parameter.
 //!
 //! All start empty, count every request and insert on every miss. An object larger than the cache is never stored.
+//!
+//! An *object* is an interned key, its *id* the dense number, its *weight* what it counts against the capacity: 1 or
+//! its bytes.
 
 mod arc;
 mod belady;

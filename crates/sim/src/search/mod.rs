@@ -5,6 +5,8 @@
 //! past, are evaluated on requests that no choice has used. For comparison there is a bound from
 //! hindsight: the best combination for the same memory when fixed sets and combinations are chosen on
 //! the same requests that evaluate them.
+//!
+//! The *front* is the candidates that no other one beats with as little memory.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};

@@ -4,6 +4,8 @@
 //! call that two strategies both make therefore costs the same in both, which removes noise from
 //! their difference (common random numbers). Inverse distribution function: linear in the percentile
 //! rank between the measured percentiles, linear in log10 of the size between the measured sizes.
+//!
+//! A total is *comonotone* if one draw decides all calls of its request.
 
 use std::collections::BTreeMap;
 

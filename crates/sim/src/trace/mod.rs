@@ -3,6 +3,8 @@
 //! The format is the project's own (docs/reference/formats.md, section 1). A reader works on the bytes that it
 //! receives and never holds more than one batch of rows. `log` has the other kind of trace: complete requests of an
 //! application.
+//!
+//! The *position* of a request is its number in the trace, from 0; the *distinct* objects are counted once each.
 
 #[cfg(feature = "parquet")]
 mod column;

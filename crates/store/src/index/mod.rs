@@ -6,6 +6,8 @@
 //! read, a miss only if the bucket's word and the number of buckets did not change meanwhile. Writers take the
 //! bucket's lock bit (docs/concurrency.md). The index uses addresses and hashes, never item bytes: callers pass `matches`
 //! and [`ItemHashes`].
+//!
+//! A *line* is 64 bytes, a cache line: seven slots and the *control word*, which holds lock bit, version and link.
 
 mod bucket;
 mod entry;

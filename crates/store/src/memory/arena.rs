@@ -3,7 +3,7 @@
 //! It is mapped once, larger than `-m` so that `cache_memlimit` can grow it; a page costs memory only when it is
 //! first written, and `discard` returns a segment's pages to the system. Addresses are byte offsets from its start.
 //! It may be part of a file instead, whose space the caller has allocated: then it has that size, keeps its pages, and
-//! its bytes outlive the process (docs/decisions/0101).
+//! its bytes outlive the process (docs/decisions/operation.md, 0101).
 //! Knows neither items nor the owners of segments: the rules of the parent module do.
 
 use std::os::fd::BorrowedFd;

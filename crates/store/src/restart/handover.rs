@@ -2,8 +2,8 @@
 //!
 //! The next process maps the memory and its pages ahead of time, so that at the handover only a [`MemoryHandover`] has
 //! to pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
-//! because the memory was in use until this moment and never lay on a disk (docs/decisions/0104). Values that are still
-//! being uploaded stay behind: their bytes belong to no item of the next process.
+//! because the memory was in use until this moment and never lay on a disk (docs/decisions/operation.md, 0104). Values
+//! that are still being uploaded stay behind: their bytes belong to no item of the next process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

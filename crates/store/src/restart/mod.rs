@@ -1,4 +1,4 @@
-//! A store in a file, and the same store again in the next process (docs/decisions/0101).
+//! A store in a file, and the same store again in the next process (docs/decisions/operation.md, 0101).
 //!
 //! The file is the arena, byte for byte: segments of items and lines of the index, which contain offsets and no
 //! pointers. What a store keeps outside of it, a few dozen bytes for each segment, is the [`Snapshot`], made when

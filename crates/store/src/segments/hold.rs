@@ -1,4 +1,6 @@
 //! Pins, by which uploads keep a segment from being swept, and holds, by which slow readers keep it from being reused.
+//!
+//! A *held* value stays where it lies until a slow reader has been sent it, instead of being copied.
 
 use super::Segments;
 use crate::memory::Addr;

@@ -4,6 +4,13 @@
 //! segments from the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed
 //! segment to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
 //! everything else here is atomics.
+//!
+//! Words: segments in *limbo* are referred to by nothing, but readers may still see them; *spare* ones may still be
+//! taken within `-m`; *backed* ones have memory that the system has provided. New items are in segments of the
+//! *small queue*, items used again in those of the *main queue*, as in S3-FIFO, and a *queue position* is the place
+//! of a segment in its queue. The *identity* of a segment is what its opening sets: its *sequence* (the number of
+//! the opening, of which its CAS uniques are made), its *generation* (`flush`) and its *base time*, the second from
+//! which expiry and last access of its items are counted.
 
 mod hold;
 mod lifecycle;

@@ -3,7 +3,7 @@
 //! [`rollout_share`] decides which group a request belongs to, [`counts`] adds up what the requests of a group needed, [`metrics`]
 //! estimates its metrics with intervals, and [`decision`] compares them with the forecast of the strategy file and with the
 //! control group. [`process_rollout`] does so while one process runs; `glasscache rollout` does it over many. No clock and no
-//! socket: docs/decisions/0103-roll-out-with-rollback.md has the rule and its reasons.
+//! socket: docs/decisions/strategies.md, 0103, has the rule and its reasons.
 
 pub mod counts;
 pub mod decision;

@@ -1,4 +1,7 @@
 //! The requests of a world and what became of them: which values a reader may find, and which must be gone.
+//!
+//! The *execution index* numbers the requests in the order in which all servers executed them; an *execution range*
+//! is the earliest and the latest index at which something happened.
 
 use std::collections::HashMap;
 

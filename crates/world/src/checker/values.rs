@@ -1,4 +1,7 @@
 //! Values that name the write they come from, and values of counters that show which additions were made.
+//!
+//! A *creation* is the number that a key's counter starts from, in its upper 16 bits; each *addition* has a *bit* of
+//! its own, by which the checker sees it in what is read.
 
 use crate::plan::{ADDITIONS_MAX, Key, key_bytes_of};
 

@@ -2,6 +2,11 @@
 //!
 //! Clients move bytes, pass in the time and wait, as the drivers of the real client do; every decision is the
 //! client engine's.
+//!
+//! Words: a *link* is a TCP connection with its bytes in flight, a *client connection* the client's engine on one
+//! link. A *server call* is the requests of a call that go to one server, a *round trip* those that it writes at
+//! once with their replies. An *incarnation* of a client is the time of a process between two forks; *sabotage* is a
+//! bug that a test plants, to prove that the checker finds it.
 
 mod calls;
 mod clock;

@@ -4,6 +4,9 @@
 //! written, what precedes it, which call a reply belongs to, which calls are past their deadline, and what follows
 //! without a reply. The same connection serves a driver that keeps one call in flight (a pool) and one that keeps
 //! many (an event loop).
+//!
+//! A *ticket* is the number of a request in flight, the *opening ticket* that of the login and the probe of a new
+//! connection. An *attempt* is one try of a call on one connection, with the call's start and deadline.
 
 mod event;
 mod in_flight;

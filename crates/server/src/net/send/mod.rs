@@ -1,7 +1,7 @@
 //! Sending the output of a run, and keeping the part that the socket did not accept or that is deferred.
 //!
 //! While the kernel copies a large value, this worker serves no other connection: while there are others,
-//! the output of a run is cut after `QUOTA_BYTES` (docs/decisions/0025-large-transfers-last.md).
+//! the output of a run is cut after `QUOTA_BYTES` (docs/decisions/server.md, 0025).
 
 mod pending_output;
 

@@ -2,7 +2,10 @@
 //!
 //! Moving 64 KiB takes as long as several small requests, so such a transfer waits until the small requests of the
 //! iteration are served, and only one or two quotas are moved before the sockets are polled again
-//! (docs/decisions/0025-large-transfers-last.md).
+//! (docs/decisions/server.md, 0025).
+//!
+//! A connection that waits for memory or a segment is *parked*: it is not read until the worker lets it *retry*. The
+//! *quota* is the number of bytes that a connection sends before others are served.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

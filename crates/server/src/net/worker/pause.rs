@@ -1,4 +1,4 @@
-//! The part of a worker in a handover to a successor (docs/decisions/0104).
+//! The part of a worker in a handover to a successor (docs/decisions/operation.md, 0104).
 //!
 //! At the boundary of a command the worker stops, sends copies of its connections to the successor, closes what it has
 //! open in the store, and waits. If the successor does not take over, the worker continues as before: nothing was

@@ -1,5 +1,5 @@
 //! `flush_prefix` and its meta form `mf`, which memcached does not have: all items whose keys start with a prefix are
-//! removed at once, without a walk (docs/decisions/0099-flush-of-a-prefix.md).
+//! removed at once, without a walk (docs/decisions/store.md, 0099).
 
 use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::replies;

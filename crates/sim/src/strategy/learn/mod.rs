@@ -4,6 +4,9 @@
 //! with `profile:{1}`) hold for keys that the past has never seen; rules between single keys cover the rest. A companion
 //! must be read in the wanted share of its trigger's uses, and so often that chance does not explain it: an item that
 //! every request reads belongs into a fixed set.
+//!
+//! The *trigger* is the key whose read fetches others in the same call, its *companions*. A *template* is a key with
+//! `{1}`, `{2}` for its numbers; the keys that share one are a *family*.
 
 mod rule_finder;
 
