@@ -502,7 +502,10 @@ fn continue_handshake(mut stream: Box<TlsStream>) -> Step {
         Ok(HandshakeProgress::Complete { is_full_handshake }) => {
             Step::Complete(stream, is_full_handshake)
         }
-        Err(reason) => Step::Failed(reason),
+        Err(reason) => {
+            stream.discard_received();
+            Step::Failed(reason)
+        }
     }
 }
 

@@ -152,6 +152,19 @@ impl TlsStream {
         }
     }
 
+    /// Reads and drops what the client has sent, up to what a handshake may send, before a connection whose handshake
+    /// failed is closed: where bytes are left in the socket the kernel resets the connection, and the client may lose the
+    /// alert that says why.
+    pub(crate) fn discard_received(&self) {
+        let mut buffer = [0; READ_BYTES_MAX];
+        for _ in 0..HANDSHAKE_SENT_BYTES_MAX.div_ceil(READ_BYTES_MAX) {
+            match rustix::net::recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((1.., _)) => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Bytes that the client has sent for its handshake.
     pub(crate) fn handshake_bytes(&self) -> usize {
         self.bytes_without_content
