@@ -140,7 +140,7 @@ def test_every_front_end_names_the_setting_that_was_meant(front_end: str) -> Non
         ({"tls": 7}, "tls: True, TLS"),
     ],
 )
-def test_every_front_end_says_the_same_of_a_setting_that_makes_no_sense(
+def test_every_front_end_refuses_a_setting_that_makes_no_sense_in_the_same_words(
     front_end: str, settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadSetting, match=sentence):

@@ -24,6 +24,7 @@ __all__ = [
     "combined_value",
     "has_long_fields",
     "has_odd_fields",
+    "host_of",
     "http_date",
     "opaque_tag",
     "parse_cache_control",
@@ -293,3 +294,8 @@ def opaque_tag(tag: bytes) -> bytes:
     """Return an entity tag without its mark of weakness, for the weak comparison."""
     tag = tag.strip()
     return tag[2:] if tag[:2] in {b"W/", b"w/"} else tag
+
+
+def host_of(authority: str) -> bytes:
+    """Return the Host field that a client sends for the authority of a URL."""
+    return authority.rpartition("@")[2].encode("ascii" if authority.isascii() else "idna")

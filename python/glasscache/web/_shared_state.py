@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from glasscache.web._bounded_cache import BoundedCache
 from glasscache.web._canonical import canonical_path
 from glasscache.web._entry import Record, UnreadableRecord, decode
+from glasscache.web._fields import Fields, host_of
 from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
-from glasscache.web._urls import host_of
 from glasscache.web.settings import CacheSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from glasscache.web._entry import VaryRecord
-    from glasscache.web._fields import Fields
 
 __all__ = ["RuleSet", "SharedState"]
 

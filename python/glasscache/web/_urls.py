@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from glasscache.web._fields import combined_value, text_of
+from glasscache.web._fields import combined_value, host_of, text_of
 from glasscache.web._message import KEYED_FIELDS, Request
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from glasscache.web._shared_state import SharedState
 
 __all__ = [
-    "host_of",
     "invalidated_requests",
     "redirects_to_itself",
     "redirects_to_sent_url",
@@ -38,11 +37,6 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
     request_fields = [(b"host", host), *(pair for pair in fields or [] if pair[0] != b"host")]
     path, query = parts.path or "/", quote(parts.query, safe=_ASCII)  # browsers encode letters, too
     return Request("GET", parts.scheme, path.encode(), query.encode(), request_fields)
-
-
-def host_of(authority: str) -> bytes:
-    """Return the Host field that a client sends for the authority of a URL."""
-    return authority.rpartition("@")[2].encode("ascii" if authority.isascii() else "idna")
 
 
 def invalidated_requests(request: Request, response_fields: Fields) -> list[Request]:

@@ -63,7 +63,7 @@ class Seen:
     server: str
 
     @property
-    def place(self) -> str:
+    def url_text(self) -> str:
         """Return what the application answers with where it answers by the URL."""
         return f"{self.mount!r} {self.path!r} {self.query!r}"
 

@@ -90,7 +90,7 @@ def test_an_ambiguous_cookie_does_not_dodge_a_bypass_of_a_url_that_is_moved(make
 
 
 @pytest.mark.parametrize("raw_path", [b"", b"/other", b"/public?x", b"*"])
-def test_a_raw_path_that_says_something_else_poisons_no_page(
+def test_a_raw_path_that_differs_from_the_path_poisons_no_page(
     make_site: Any, raw_path: bytes
 ) -> None:
     site = make_site(lambda seen: seen.path)
@@ -105,10 +105,10 @@ def test_a_path_that_is_no_text_needs_no_raw_path(make_site: Any) -> None:
     assert site.get(b"/%ff", scope={"path": "/\udcff", "raw_path": None}).status == 200
 
 
-def test_an_application_at_two_places_has_two_pages_and_one_purge(
+def test_an_application_under_two_mounts_has_two_pages_and_one_purge(
     make_site: Any, glasscache_client: Client
 ) -> None:
-    site = make_site(lambda seen: seen.place)
+    site = make_site(lambda seen: seen.url_text)
     mounts = ("", "/a", "/a/b", "/a")
     replies = [site.get("/a/b/c", mount=mount) for mount in mounts]
     assert len({reply.body for reply in replies}) == 3

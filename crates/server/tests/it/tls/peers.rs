@@ -179,7 +179,7 @@ fn half_values_do_not_keep_others_from_storing_theirs() {
 
 /// A whole value waits for peers that have just sent a half of theirs, but not until they are stalled.
 #[test]
-fn a_whole_value_goes_before_the_halves_of_others() {
+fn a_whole_value_is_stored_before_the_halves_of_others_are_complete() {
     let setup = Setup::new(1024);
     let request = set_request("half", 60_000);
     let mut peers: Vec<Client> = (0..150).map(|_| setup.client()).collect();
