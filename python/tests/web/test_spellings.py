@@ -235,7 +235,7 @@ def test_a_lifetime_that_cannot_be_read_is_over(make_site: Any, value: str) -> N
         "client-cert",
     ],
 )  # fmt: skip
-def test_what_was_made_with_a_field_that_names_somebody_is_not_shared(
+def test_what_was_made_with_a_field_that_names_a_user_is_not_shared(
     make_site: Any, name: str
 ) -> None:
     site = make_site(lambda seen: seen.fields.get(name, "nobody"))
@@ -243,7 +243,7 @@ def test_what_was_made_with_a_field_that_names_somebody_is_not_shared(
     assert [site.get(fields=[(name, "bob")]).body, site.get().body] == [b"bob", b"nobody"]
 
 
-def test_what_every_browser_sends_names_nobody(make_site: Any) -> None:
+def test_what_every_browser_sends_names_no_user(make_site: Any) -> None:
     names = (
         "user-agent", "accept", "accept-language", "sec-fetch-user", "sec-fetch-mode", "sec-ch-ua", "dnt",
         "referer",
