@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::tls::support::{
     Authority, Identity, client_config, client_config_for_versions, config, connect,
     connect_client, expect_bytes, expect_reply, is_refused, new_client, read_stat, start_server,
+    wait_for_stat,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -125,7 +126,7 @@ fn a_plain_request_is_served_by_the_plain_listener_alone() {
     reply.clear();
     longer.read_to_end(&mut reply).unwrap();
     assert_eq!(reply.first(), Some(&21), "{reply:?}");
-    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "2");
+    wait_for_stat(&server, "ssl_handshake_errors", "2");
     assert_eq!(read_stat(&server, "curr_items").unwrap(), "0");
 }
 

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use glasscache_server::{
     Address, ClientCertificate, Config, Listen, RunningServer, TlsSettings, start,
@@ -167,4 +168,13 @@ pub(crate) fn read_stat(server: &RunningServer, name: &str) -> Option<String> {
     let prefix = format!("STAT {name} ");
     let row = text.lines().find_map(|line| line.strip_prefix(&prefix));
     row.map(str::to_owned)
+}
+
+/// Waits until a row of `stats` has a value: a connection is counted when it is closed, which its client may see first.
+pub(crate) fn wait_for_stat(server: &RunningServer, name: &str, expected: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while read_stat(server, name).as_deref() != Some(expected) {
+        assert!(Instant::now() < deadline, "{name} is {:?}", read_stat(server, name));
+        thread::sleep(Duration::from_millis(5));
+    }
 }
