@@ -129,6 +129,7 @@ def test_there_is_a_recipe_for_each_common_change_and_it_begins_with_its_table()
 
 
 @pytest.mark.parametrize("title", TABLES_BY_RECIPE)
+@pytest.mark.skipif(not (ROOT / "crates").exists(), reason="this is not a checkout")
 def test_the_files_of_a_recipe_exist(title: str) -> None:
     paths = CODE_PATH.findall(recipes()[title])
     missing = [path for path in paths if not (ROOT / path).exists()]
