@@ -19,7 +19,7 @@ replies! {
     NOT_STORED = b"NOT_STORED\r\n";
     /// The unique of a `cas` did not match.
     EXISTS = b"EXISTS\r\n";
-    /// There is no such item.
+    /// The key has no item.
     NOT_FOUND = b"NOT_FOUND\r\n";
     /// The item is gone.
     DELETED = b"DELETED\r\n";

@@ -48,7 +48,7 @@ pub enum WriteStatus {
     NotStored,
     /// The CAS unique has changed.
     Exists,
-    /// There is no such item.
+    /// The key has no item.
     NotFound,
 }
 

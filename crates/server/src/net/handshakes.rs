@@ -8,7 +8,7 @@
 //! of a proxy comes before the handshake.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -98,14 +98,15 @@ pub(crate) struct Handshakes {
     queue: Arc<HandshakeQueue>,
     accept_queues: Arc<AcceptQueues>,
     epoll_fd: OwnedFd,
-    /// Sockets for which there is no place yet, the oldest first.
+    /// Sockets that wait to begin their handshake, the oldest first.
     backlog: VecDeque<AcceptedSocket>,
     /// Handshakes that have a place, by the serial number of the connection, and so the oldest first.
     ongoing: BTreeMap<u64, OngoingHandshake>,
     /// Their places.
     slots: Slots,
-    /// The serial numbers of those that wait for memory, of which no event of their socket reports anything.
-    starved: Vec<u64>,
+    /// The serial numbers of those that wait for memory, of which no event of their socket reports anything. A set,
+    /// because their clients may cause events meanwhile.
+    starved: BTreeSet<u64>,
 }
 
 /// A handshake that has a place.
@@ -122,7 +123,7 @@ enum HandshakeState {
     /// The client has sent nothing, so nothing but its socket is kept.
     Silent(OwnedFd, ClientCertificate),
     Tls(Box<TlsStream>),
-    /// Complete, but there is no memory for an open connection yet.
+    /// The handshake is complete, and the connection waits for the memory of an open one.
     Complete(Box<TlsStream>, bool),
 }
 
@@ -193,7 +194,7 @@ impl Handshakes {
             backlog: VecDeque::new(),
             ongoing: BTreeMap::new(),
             slots: Slots::default(),
-            starved: Vec::new(),
+            starved: BTreeSet::new(),
         })
     }
 
@@ -291,7 +292,7 @@ impl Handshakes {
                     // It takes more than the others, and several times what an honest client needs.
                     step = Step::Failed("memory for handshakes is short".to_owned());
                 } else {
-                    self.starved.push(serial);
+                    self.starved.insert(serial);
                     step = Step::Wait(state);
                 }
                 break;
@@ -305,7 +306,7 @@ impl Handshakes {
             Step::Complete(stream, is_full_handshake) => match self.admit(&stream) {
                 Admission::Now => self.assign_to_worker(stream, info, is_full_handshake),
                 Admission::Later => {
-                    self.starved.push(serial);
+                    self.starved.insert(serial);
                     let state = HandshakeState::Complete(stream, is_full_handshake);
                     return self.keep(serial, OngoingHandshake { info, began_at, state });
                 }

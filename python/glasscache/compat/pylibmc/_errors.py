@@ -60,7 +60,7 @@ class BadKeyProvided(Error):
 
 
 class NotFound(Error):
-    """There is no such item."""
+    """The key has no item."""
 
 
 class NotStored(Error):

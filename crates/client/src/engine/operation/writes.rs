@@ -104,7 +104,7 @@ impl Operation for Delete<'_> {
 /// How a touch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touched {
-    /// There is no such item.
+    /// The key has no item.
     Missing,
     /// The item has the new expiry.
     Done,

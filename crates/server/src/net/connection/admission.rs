@@ -147,8 +147,7 @@ impl Connection {
         }
     }
 
-    /// Whether it waits for memory and not for its peer: it does not lack a rest of its command that is not in the
-    /// socket.
+    /// Whether it waits for memory and not for its peer: all that its command lacks is in the socket.
     pub(crate) fn waits_for_server(&self) -> bool {
         self.wanted_bytes > 0 && self.missing_bytes == 0
     }

@@ -339,7 +339,8 @@ impl Random {
     }
 }
 
-/// Peers of every kind begin, send parts of any length, stop and leave in a random order; an honest client is the judge.
+/// Peers of every kind begin, send parts of any length, stop and leave in a random order. Beside them an honest client
+/// is served in time.
 /// `GLASSCACHE_TEST_PEER_PROGRAMS` sets the number of programs, `GLASSCACHE_TEST_PEER_SEED` the seed of the first.
 #[test]
 fn a_random_program_of_peers_keeps_within_the_memory() {
