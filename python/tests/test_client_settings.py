@@ -228,6 +228,14 @@ def test_the_drop_in_modules_log_in_over_tls(
             client.disconnect_all()
 
 
+def test_a_setting_in_two_spellings_is_refused() -> None:
+    with pytest.raises(BadSetting, match="given twice"):
+        PymemcacheClient(NOWHERE, tls_context=TLS(), tls=TLS())
+    for front_end in ("Django", "dogpile"):
+        with pytest.raises(BadSetting, match=r"given twice|leave one of them out"):
+            FRONT_ENDS[front_end](tls_context=TLS(), tls=TLS())
+
+
 def test_a_refused_login_of_a_drop_in_module_raises(
     authority: Authority, guarded_port: int
 ) -> None:

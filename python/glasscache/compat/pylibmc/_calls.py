@@ -150,9 +150,8 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         """Store those values whose keys have none; the other keys."""
         full_keys = {key: prefixed_key(key_prefix, key) for key in mapping}
         for full_key in full_keys.values():
-            self._client.server_of(
-                full_key
-            )  # one that cannot be sent is refused before any is stored
+            # A key that cannot be sent is refused before any value is stored.
+            self._client.server_of(full_key)
         store_arguments = (time, min_compress_len, compress_level)
         return [
             key

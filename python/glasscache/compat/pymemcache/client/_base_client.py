@@ -64,6 +64,8 @@ class ClientBase:
         taken under their names.
         """
         if tls_context is not None:
+            if "tls" in settings:
+                raise glasscache.BadSetting("tls= is given twice; leave tls_context= out")
             settings["tls"] = tls_context
         check_given(type(self).__name__, _CLIENT_SETTINGS, settings)
         self._settings = settings
