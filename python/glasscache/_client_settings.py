@@ -7,6 +7,7 @@ added here, and where it takes effect.
 
 # No `from __future__ import annotations`: the rows are read from the annotations.
 
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict
 
 from glasscache.errors import BadSetting
@@ -331,8 +332,6 @@ def _check_type(name: str, row: Setting, value: Any, spelling: Spelling) -> None
 
 def documentation_of(rows: "Mapping[str, Setting]") -> str:
     """Return the lines of a docstring about the settings."""
-    import textwrap  # noqa: PLC0415 - asked for by `help` only
-
     servers = (
         'servers: "host:port", ("host", port), "host:port*2" or "host:port:2" with a weight, "[::1]:11211", '
         '"memcached://host:port", "/path/of.sock"; several in one text with commas between, or a list.'
