@@ -286,6 +286,7 @@ faults: ## Run the clients against a server that lies, hangs and breaks off: thr
 .PHONY: faults-strict
 faults-strict: ## The same without room for other work on the machine: deadlines are held to their bounds (20 ms at p99.9, 100 ms).
 	@GLASSCACHE_TEST_SLACK=0 GLASSCACHE_TEST_CALLS=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_SLACK=0 $(CARGO) test -p glasscache-server --test it -- tls::peers:: login:: memory::
 
 .PHONY: faults-long
 faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").

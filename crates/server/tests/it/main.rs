@@ -15,6 +15,7 @@ mod restart;
 mod session_rules;
 mod sockets;
 mod splits;
+mod timing;
 mod tls;
 mod uploads;
 mod watch;
