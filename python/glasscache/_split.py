@@ -14,6 +14,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from glasscache._chunks import CHUNK_BYTES, Chunks, read_whole
 from glasscache._native import ComputedValue, Manifest
 from glasscache._steps import call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError, UnreadableValue, ValueTooLarge
@@ -37,10 +38,7 @@ __all__ = [
     "write_async",
 ]
 
-PIECE_BYTES: Final = 512 << 10
-"""Longest piece, which fits a server with the usual limit of 1 MiB."""
-PIECES_PER_REQUEST: Final = 64
-"""Pieces of one request: 32 MiB."""
+PIECE_BYTES: Final = CHUNK_BYTES
 _VERSION: Final = 1
 _MANIFEST_STRUCT: Final = struct.Struct("<BQQIII")
 
@@ -58,16 +56,8 @@ class _PieceLayout(NamedTuple):
     checksum: int
 
     @property
-    def piece_keys(self) -> list[str]:
-        return [f"~piece:{self.write_id:016x}.{index}" for index in range(self.piece_count)]
-
-    def piece_length(self, index: int) -> int:
-        """Return how many bytes a piece has."""
-        return min(self.piece_bytes, self.value_length - index * self.piece_bytes)
-
-    @property
-    def piece_count(self) -> int:
-        return -(-self.value_length // self.piece_bytes)
+    def pieces(self) -> Chunks:
+        return Chunks(f"~piece:{self.write_id:016x}", self.value_length, self.piece_bytes)
 
 
 def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
@@ -80,7 +70,7 @@ def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
         layout.version == _VERSION and 0 < layout.value_length <= bytes_max and layout.piece_bytes
     )
     # More pieces than bytes of 4 KiB are not a manifest of this module: their keys would fill the memory.
-    return layout if is_valid and layout.piece_count <= 1 + bytes_max // 4096 else None
+    return layout if is_valid and layout.pieces.chunk_count <= 1 + bytes_max // 4096 else None
 
 
 def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Steps[Any]:
@@ -104,17 +94,10 @@ def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Steps[Any]:
     )  # a dialect without a form for it is refused before anything is stored
     write_id = int.from_bytes(os.urandom(8), "little")
     layout = _PieceLayout(_VERSION, write_id, len(body), piece_bytes, flags, zlib.crc32(body))
-    view, keys = memoryview(body), layout.piece_keys
-    for first_index in range(0, len(keys), PIECES_PER_REQUEST):
-        batch = {
-            key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
-            for index, key in enumerate(
-                keys[first_index : first_index + PIECES_PER_REQUEST], first_index
-            )
-        }
+    for batch in layout.pieces.batches(body):
         failures = yield call(client, "set_many", batch, ttl=ttl)
         if failures:
-            yield from _remove_pieces(client, keys)
+            yield from _remove_pieces(client, layout)
             raise next(iter(failures.values()))
     return Manifest(_MANIFEST_STRUCT.pack(*layout))
 
@@ -124,13 +107,12 @@ def discard_pieces(client: Any, stored: Any) -> Steps[None]:
     if type(stored) is ComputedValue:
         stored = stored.value
     if type(stored) is Manifest:
-        layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(stored.body))
-        yield from _remove_pieces(client, layout.piece_keys)
+        yield from _remove_pieces(client, _PieceLayout(*_MANIFEST_STRUCT.unpack(stored.body)))
 
 
-def _remove_pieces(client: Any, keys: list[str]) -> Steps[None]:
+def _remove_pieces(client: Any, layout: _PieceLayout) -> Steps[None]:
     with contextlib.suppress(GlasscacheError):  # they are never read, and fall out by age
-        yield call(client, "delete_many", keys)
+        yield call(client, "delete_many", layout.pieces.keys())
 
 
 def _write_pieces(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Steps[bool]:
@@ -150,7 +132,10 @@ def _read_pieces(client: Any, key: Key, manifest: Manifest) -> Steps[tuple[Any] 
 def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Steps[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
     layouts = _parse_manifests(client, manifests)
-    bodies = yield from _read_bodies(client, layouts)
+    read_bodies = yield from read_whole(client, {key: layouts[key].pieces for key in layouts})
+    bodies = {
+        key: body for key, body in read_bodies.items() if zlib.crc32(body) == layouts[key].checksum
+    }
     for key in manifests.keys() - bodies.keys():
         client._state.count_incomplete()
         with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
@@ -180,37 +165,6 @@ def _parse_manifests(client: Any, manifests: Mapping[Key, Manifest]) -> dict[Key
     return layouts
 
 
-def _read_bodies(client: Any, layouts: Mapping[Key, _PieceLayout]) -> Steps[dict[Key, bytes]]:
-    """Return the bytes of those values that are complete."""
-    bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
-    unread_pieces = [
-        (key, layout, index, piece_key)
-        for key, layout in layouts.items()
-        for index, piece_key in enumerate(layout.piece_keys)
-    ]
-    while unread_pieces:
-        batch, unread_pieces = (
-            unread_pieces[:PIECES_PER_REQUEST],
-            unread_pieces[PIECES_PER_REQUEST:],
-        )
-        pieces = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
-        for key, layout, index, piece_key in batch:
-            piece: Any = pieces.get(piece_key)
-            if key not in bodies:
-                continue
-            if type(piece) is bytes and len(piece) == layout.piece_length(index):
-                bodies[key].append(piece)
-            else:
-                del bodies[key]
-        unread_pieces = [unread for unread in unread_pieces if unread[0] in bodies]
-    joined_bodies = {key: b"".join(pieces) for key, pieces in bodies.items()}
-    return {
-        key: body
-        for key, body in joined_bodies.items()
-        if zlib.crc32(body) == layouts[key].checksum
-    }
-
-
 def _touch_pieces(client: Any, manifest: Any, ttl: Ttl) -> Steps[bool]:
     """Give the pieces of a value a new TTL; false if there is no such value any more."""
     layout = None
@@ -218,7 +172,7 @@ def _touch_pieces(client: Any, manifest: Any, ttl: Ttl) -> Steps[bool]:
         layout = _parse_manifest(manifest, client._state.value_bytes_max)
     if layout is None:
         return False
-    *quiet_keys, last_key = layout.piece_keys
+    *quiet_keys, last_key = layout.pieces.keys()
     for piece_key in quiet_keys:
         # A piece that is lost is found by the next read; the call about the last one waits for all.
         yield call(client, "touch", piece_key, ttl, noreply=True)

@@ -13,7 +13,8 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glasscache._steps import call, carry_out, carry_out_async
+from glasscache._generations import read_generations
+from glasscache._steps import carry_out, carry_out_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -47,20 +48,8 @@ def _versioned_key(key: str, generations: Sequence[int]) -> str:
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Steps[str]:
     """Find the key under which `key` is stored as long as no tag is invalidated (as steps)."""
     generation_keys = _generation_keys(tags)
-    generations = yield call(client, "get_many", generation_keys)
-    for generation_key in generation_keys:
-        if generation_key not in generations:
-            generation = _new_generation()
-            was_added = yield call(client, "add", generation_key, generation)
-            # Another was quicker: its number counts.
-            generations[generation_key] = (
-                generation if was_added else (yield call(client, "get", generation_key))
-            )
-            if generations[generation_key] is None:
-                generations[generation_key] = generation
-    return _versioned_key(
-        key, [int(generations[generation_key]) for generation_key in generation_keys]
-    )
+    generations = yield from read_generations(client, generation_keys, _new_generation)
+    return _versioned_key(key, [int(generation) for generation in generations])
 
 
 class Tagged:

@@ -34,7 +34,7 @@ def piece_keys(client: Client, key: str) -> list[str]:
     with Client(client.server_of(key), dialect="raw", timeout=5) as raw_client:
         layout = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
     assert layout is not None
-    return layout.piece_keys
+    return layout.pieces.keys()
 
 
 @pytest.mark.parametrize(

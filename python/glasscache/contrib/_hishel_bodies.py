@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from glasscache.contrib._hishel_head import CHUNK_BYTES, GRACE_S
+from glasscache._chunks import CHUNK_BYTES, take_chunk
+from glasscache.contrib._hishel_head import GRACE_S
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class BodyWriter:
         if self._body_bytes_max is not None and self._head.length > self._body_bytes_max:
             yield from self.discard_unpublished()
         while self._is_storing and len(self._buffer) >= CHUNK_BYTES:
-            chunk = bytes(self._buffer[:CHUNK_BYTES])
-            del self._buffer[:CHUNK_BYTES]
-            yield from self._store_chunk(chunk)
+            yield from self._store_chunk(take_chunk(self._buffer))
 
     def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         chunk_index = self._chunks_written
@@ -66,7 +65,7 @@ class BodyWriter:
         if self._is_storing and not self._is_published:
             self._is_storing = False
             self._buffer.clear()
-            yield from self._entry_steps.discard(self._entry_id, self._chunks_written)
+            yield from self._entry_steps.discard(self._entry_id, self._chunks_written * CHUNK_BYTES)
 
 
 class BodyReader:
@@ -74,6 +73,7 @@ class BodyReader:
 
     def __init__(self, entry_steps: EntrySteps, stored_entry: StoredEntry) -> None:
         self._entry_steps, self._stored_entry = entry_steps, stored_entry
+        self._chunks = entry_steps.chunks(stored_entry.id, stored_entry.head.length)
         self._chunks_read = 0
 
     def read(self) -> Generator[Any, Any, list[bytes]]:
@@ -85,13 +85,10 @@ class BodyReader:
         """
         if self._chunks_read == 0:
             chunks: list[bytes] | None = self._stored_entry.first_chunks
-        elif self._chunks_read >= self._stored_entry.head.chunks_count:
+        elif self._chunks_read >= self._chunks.chunk_count:
             return []
         else:
-            head = self._stored_entry.head
-            chunks = yield from self._entry_steps.read_chunks(
-                self._stored_entry.id, head, self._chunks_read
-            )
+            chunks = yield from self._chunks.read(self._entry_steps.client, self._chunks_read)
             yield from self._extend_unread_chunks(self._chunks_read + len(chunks or ()))
         if chunks is None:
             raise RuntimeError("a part of the stored response was evicted while it was being read")
@@ -104,8 +101,6 @@ class BodyReader:
         if expires_at is None or expires_at > time.time():
             return
         try:
-            yield from self._entry_steps.touch_chunks(
-                self._stored_entry.id, self._stored_entry.head, first_chunk_index, GRACE_S
-            )
+            yield from self._chunks.touch(self._entry_steps.client, GRACE_S, first_chunk_index)
         except GlasscacheError:
             self._entry_steps.store_errors += 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hishel import Entry
 
+from glasscache._chunks import Chunks
 from glasscache._steps import call
 from glasscache.contrib._hishel_head import GRACE_S, EntryHead, headers_as_lists
 from glasscache.errors import GlasscacheError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EntrySteps", "StoredEntry"]
 
-CHUNKS_PER_READ: Final = 8
-"""Chunks that are read at once: 4 MiB of memory."""
 ENTRIES_MAX: Final = 32
 """Entries of one key; a further one removes the oldest."""
 KEY_CHARS_MAX: Final = 150
@@ -83,8 +82,9 @@ class EntrySteps:
     def head_key(self, entry_id: uuid.UUID) -> str:
         return f"{self._prefix}:e:{entry_id.hex}"
 
-    def chunk_key(self, entry_id: uuid.UUID, chunk_index: int) -> str:
-        return f"{self._prefix}:s:{entry_id.hex}.{chunk_index}"
+    def chunks(self, entry_id: uuid.UUID, length: int = 0) -> Chunks:
+        """Return where a body of this length is."""
+        return Chunks(f"{self._prefix}:s:{entry_id.hex}", length)
 
     def index_key(self, key: str) -> str:
         is_valid_key = (
@@ -115,7 +115,7 @@ class EntrySteps:
         try:
             ttl = head.ttl(time.time()) or UNPUBLISHED_S
             is_stored = yield call(
-                self.client, "set", self.chunk_key(entry_id, chunk_index), data, ttl=ttl
+                self.client, "set", self.chunks(entry_id).key(chunk_index), data, ttl=ttl
             )
             is_head_kept = yield call(self.client, "touch", self.head_key(entry_id), GRACE_S)
         except GlasscacheError:
@@ -131,7 +131,8 @@ class EntrySteps:
             value_and_cas = yield call(self.client, "gets", head_key)
             if value_and_cas is None:
                 return False
-            if head.ttl(now) is None and not (yield from self.touch_chunks(entry_id, head, 0, 0)):
+            chunks = self.chunks(entry_id, head.length)
+            if head.ttl(now) is None and not (yield from chunks.touch(self.client, 0)):
                 return False
             if not (yield from self._add_to_index(head.key, entry_id, head.ttl(now))):
                 return False
@@ -175,13 +176,10 @@ class EntrySteps:
                 return True
         return False
 
-    def discard(self, entry_id: uuid.UUID, chunks_written: int) -> Generator[Any, Any, None]:
+    def discard(self, entry_id: uuid.UUID, length: int) -> Generator[Any, Any, None]:
         """Remove what was written of an entry."""
         try:
-            keys = [
-                self.head_key(entry_id),
-                *(self.chunk_key(entry_id, chunk_index) for chunk_index in range(chunks_written)),
-            ]
+            keys = [self.head_key(entry_id), *self.chunks(entry_id, length).keys()]
             yield call(self.client, "delete_many", keys)
         except GlasscacheError:
             self.store_errors += 1
@@ -196,7 +194,7 @@ class EntrySteps:
             item_keys = [
                 item_key
                 for entry_id in entry_ids
-                for item_key in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
+                for item_key in (self.head_key(entry_id), self.chunks(entry_id).key(0))
             ]
             values = yield call(self.client, "get_many", item_keys)
             stored_entries: list[StoredEntry] = []
@@ -219,14 +217,15 @@ class EntrySteps:
         now, expires_at = time.time(), head.expires_at()
         if expires_at is not None and expires_at <= now:
             return None
+        stored_chunks = self.chunks(entry_id, head.length)
         chunks: list[bytes] = []
         if head.length:
-            first_chunk: Any = values.get(self.chunk_key(entry_id, 0))
-            if not isinstance(first_chunk, bytes) or len(first_chunk) != head.chunk_bytes(0):
+            first_chunk: Any = values.get(stored_chunks.key(0))
+            if not stored_chunks.is_intact(0, first_chunk):
                 return None
             chunks.append(first_chunk)
-        if head.chunks_count > 1:
-            more_chunks = yield from self.read_chunks(entry_id, head, 1)
+        if stored_chunks.chunk_count > 1:
+            more_chunks = yield from stored_chunks.read(self.client, 1)
             if more_chunks is None:
                 return None
             chunks += more_chunks
@@ -252,37 +251,7 @@ class EntrySteps:
             index_item = yield call(self.client, "get_with_meta", self.index_key(head.key))
             if index_item is not None and index_item.ttl is not None and index_item.ttl < ttl:
                 yield call(self.client, "touch", self.index_key(head.key), ttl)
-            yield from self.touch_chunks(entry_id, head, 0, ttl)
-
-    def touch_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first_chunk_index: int, ttl: int
-    ) -> Generator[Any, Any, bool]:
-        """Give the chunks from `first_chunk_index` on a new ttl; whether all of them are there."""
-        has_all_chunks = True
-        for chunk_index in range(first_chunk_index, head.chunks_count):
-            was_touched = yield call(
-                self.client, "touch", self.chunk_key(entry_id, chunk_index), ttl
-            )
-            has_all_chunks = has_all_chunks and bool(was_touched)
-        return has_all_chunks
-
-    def read_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first_chunk_index: int
-    ) -> Generator[Any, Any, list[bytes] | None]:
-        """Return chunks from `first_chunk_index` on, by one request; None if one is lost."""
-        end_chunk_index = min(head.chunks_count, first_chunk_index + CHUNKS_PER_READ)
-        item_keys = [
-            self.chunk_key(entry_id, chunk_index)
-            for chunk_index in range(first_chunk_index, end_chunk_index)
-        ]
-        values = yield call(self.client, "get_many", item_keys)
-        chunks: list[bytes] = []
-        for chunk_index, item_key in enumerate(item_keys, first_chunk_index):
-            chunk: Any = values.get(item_key)
-            if not isinstance(chunk, bytes) or len(chunk) != head.chunk_bytes(chunk_index):
-                return None
-            chunks.append(chunk)
-        return chunks
+            yield from self.chunks(entry_id, head.length).touch(self.client, ttl)
 
     def update_headers(self, entry_id: uuid.UUID, headers: Headers) -> Generator[Any, Any, None]:
         """Replace the response headers of an entry that still exists."""

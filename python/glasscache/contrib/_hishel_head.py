@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from hishel import Headers, Request, Response
 
-__all__ = ["CHUNK_BYTES", "GRACE_S", "EntryHead", "headers_as_lists", "request_and_response_of"]
+__all__ = ["GRACE_S", "EntryHead", "headers_as_lists", "request_and_response_of"]
 
-CHUNK_BYTES: Final = 512 << 10
 GRACE_S: Final = 180
 """So long an entry is kept that is still being written, or has expired while it is being read."""
 
@@ -51,14 +50,6 @@ class EntryHead:
         """Return the seconds that the store keeps it; None for ever."""
         expires_at = self.expires_at()
         return None if expires_at is None else max(1, int(expires_at - now) + GRACE_S)
-
-    @property
-    def chunks_count(self) -> int:
-        return -(-self.length // CHUNK_BYTES)
-
-    def chunk_bytes(self, chunk_index: int) -> int:
-        """Return the length of a chunk."""
-        return min(CHUNK_BYTES, self.length - chunk_index * CHUNK_BYTES)
 
 
 def headers_as_lists(headers: Headers) -> dict[str, list[str]]:

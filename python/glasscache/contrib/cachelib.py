@@ -8,7 +8,6 @@ every item of the servers unless `key_prefix` is given: then it starts a new gen
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 try:
@@ -16,6 +15,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("glasscache.contrib.cachelib needs the package cachelib") from error
 
+from glasscache._generations import read_generation, start_generation
 from glasscache.client import Client
 from glasscache.errors import BadKey, BadSetting
 
@@ -77,15 +77,14 @@ class GlassCache(BaseCache):
         """Return the key of the store; with a prefix it holds the prefix's generation."""
         return f"{self.key_prefix}{self._generation_prefix()}{key}"
 
+    @property
+    def _generation_key(self) -> str:
+        return f"~generation:{self.key_prefix}"
+
     def _generation_prefix(self) -> str:
         if not self.key_prefix:
             return ""
-        generation_key = f"~generation:{self.key_prefix}"
-        generation: Any = self.client.get(generation_key)
-        while generation is None:
-            self.client.add(generation_key, secrets.token_hex(4))
-            generation = self.client.get(generation_key, "0")
-        return f"{generation}:"
+        return f"{read_generation(self.client, self._generation_key)}:"
 
     def _ttl_of(self, timeout: int | dt.timedelta | None) -> int | None:
         seconds = self._normalize_timeout(timeout)
@@ -157,7 +156,7 @@ class GlassCache(BaseCache):
     def clear(self) -> bool:
         """Remove everything, or with a `key_prefix` everything of it."""
         if self.key_prefix:
-            return self.client.set(f"~generation:{self.key_prefix}", secrets.token_hex(4))
+            return start_generation(self.client, self._generation_key)
         return not any(isinstance(reply, Exception) for reply in self.client.flush().values())
 
     def inc(self, key: str, delta: int = 1) -> int | None:

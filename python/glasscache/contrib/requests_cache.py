@@ -12,7 +12,6 @@ A memcached server cannot list keys, so what needs a list does nothing or is ref
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
 try:
@@ -24,6 +23,7 @@ except ImportError as error:  # pragma: no cover
     ) from error
 
 from glasscache._client_settings import CLIENT_SETTINGS
+from glasscache._generations import read_generation, start_generation
 from glasscache.client import Client
 from glasscache.errors import BadSetting, ValueTooLarge
 
@@ -67,15 +67,12 @@ class GlassCacheDict(BaseStorage[str, Any]):
         """
         cast("Any", super()).__init__(serializer=serializer, **options)
         self._namespace, self._client = namespace, client
+        self._generation_key = f"{namespace}:~generation"
         self._ttl, self._ttl_offset = ttl, ttl_offset
 
     def _key_prefix(self) -> str:
         """Return the prefix of all keys since the last `clear`; without a server, one that finds nothing."""
-        generation_key = f"{self._namespace}:~generation"
-        generation, new_generation = self._client.get(generation_key), secrets.token_hex(4)
-        if generation is None and not self._client.add(generation_key, new_generation):
-            generation = self._client.get(generation_key)  # another process was first
-        return f"{self._namespace}:{generation or new_generation}:"
+        return f"{self._namespace}:{read_generation(self._client, self._generation_key)}:"
 
     def _full_key(self, key: str) -> str:
         return self._key_prefix() + key
@@ -136,7 +133,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def clear(self) -> None:
         """Forget every value."""
-        self._client.set(f"{self._namespace}:~generation", secrets.token_hex(4))
+        start_generation(self._client, self._generation_key)
 
     def __iter__(self) -> Iterator[str]:
         """Raise: there is no list of keys."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from glasscache._chunks import CHUNK_BYTES
 from glasscache._key_lease import KeyLease
 from glasscache._steps import Acquire, CallFunction, Sleep, call
 from glasscache.errors import GlasscacheError
@@ -26,7 +27,7 @@ from glasscache.web._lease import SELF_REDIRECT, UNCOLLAPSED_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
 from glasscache.web._reply import CONDITIONAL_FIELDS, Reply, gateway_timeout, reply_of
-from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ, new_token
+from glasscache.web._shared_state import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -333,34 +334,30 @@ class Exchange:
         self, entry: Entry, first_chunk_index: int
     ) -> Generator[Any, Any, list[bytes] | None]:
         """Return the chunks of a body from the first on, as many as one read takes; None if one is lost."""
-        chunk_count = min(CHUNKS_PER_READ, -(-entry.length // CHUNK_BYTES) - first_chunk_index)
-        keys = [
-            self.shared.chunk_key(entry.write_id, chunk_index)
-            for chunk_index in range(first_chunk_index, first_chunk_index + chunk_count)
-        ]
-        values = yield call(self.client, "get_many", keys)
-        chunks: list[bytes] = []
-        for chunk_index, key in enumerate(keys, first_chunk_index):
-            chunk: Any = values.get(key)
-            expected_bytes = min(CHUNK_BYTES, entry.length - chunk_index * CHUNK_BYTES)
-            if type(chunk) is not bytes or len(chunk) != expected_bytes:
-                return None
-            chunks.append(chunk)
-        return chunks
+        chunks = self.shared.chunks(entry.write_id, entry.length)
+        return (yield from chunks.read(self.client, first_chunk_index))
 
     def _discard_incomplete(self) -> Generator[Any, Any, None]:
         """Delete a response of which a chunk is lost, so that it is fetched again."""
         self.shared.counters["lost_chunks"] += 1
         yield call(self.client, "delete", self.lookup.response_key)
 
-    def end_incomplete(self) -> Generator[Any, Any, RuntimeError]:
-        """Return the error that ends a body of which a chunk was lost after its head was sent (as steps).
+    def read_more_chunks(
+        self, entry: Entry, first_chunk_index: int
+    ) -> Generator[Any, Any, list[bytes]]:
+        """Return further chunks of a body whose head was sent (as steps).
 
-        With it the server closes the connection, by which the client sees that the body is not whole.
+        Raises:
+            RuntimeError: a chunk was evicted. With it the server closes the connection, by which the client
+                sees that the body is not whole.
+
         """
-        with contextlib.suppress(GlasscacheError):
-            yield from self._discard_incomplete()
-        return RuntimeError(f"a chunk of the stored body of {self.url!r} was evicted")
+        chunks = yield from self.read_chunks(entry, first_chunk_index)
+        if chunks is None:
+            with contextlib.suppress(GlasscacheError):
+                yield from self._discard_incomplete()
+            raise RuntimeError(f"a chunk of the stored body of {self.url!r} was evicted")
+        return chunks
 
     # ---- which request fetches --------------------------------------------------------------------------
 

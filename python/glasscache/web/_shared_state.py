@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from glasscache._chunks import CHUNK_BYTES, Chunks
 from glasscache.web._bounded_cache import BoundedCache
 from glasscache.web._canonical import canonical_path
 from glasscache.web._entry import Record, UnreadableRecord, decode
@@ -27,12 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RuleSet", "SharedState"]
 
-CHUNK_BYTES: Final = 512 << 10
-"""Bodies are stored in chunks of this many bytes, which fit a server with the usual limit of 1 MiB."""
-INLINE_BYTES_MAX: Final = 512 << 10
+INLINE_BYTES_MAX: Final = CHUNK_BYTES
 """A body of at most this many bytes is stored with its head in one record."""
-CHUNKS_PER_READ: Final = 8
-"""Chunks that a hit reads at once: 4 MiB of memory."""
 HINTS_BYTES_MAX: Final = 2 << 20
 """For the keys whose variant and tags are remembered, to be read in the same round trip."""
 LEASE_RETRY_S: Final = 0.1
@@ -152,9 +149,9 @@ class SharedState:
         values = b"\n".join(normalized_value(name, headers.get(name)) for name in vary_record.names)
         return f"{key}.{vary_record.id}{hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
-    def chunk_key(self, write_id: int, chunk_index: int) -> str:
-        """Return the key of a chunk of a body."""
-        return f"{self.namespace}:b:{write_id:016x}.{chunk_index}"
+    def chunks(self, write_id: int, length: int) -> Chunks:
+        """Return where a body is that is not in its record."""
+        return Chunks(f"{self.namespace}:b:{write_id:016x}", length)
 
     def hinted_keys(self, key: str) -> tuple[str, ...]:
         """Return the keys that were needed beside `key` the last time."""

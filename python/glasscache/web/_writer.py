@@ -12,6 +12,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from glasscache._chunks import CHUNK_BYTES, take_chunk
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import GZIP, VaryRecord, encode_record
@@ -19,7 +20,7 @@ from glasscache.web._fields import parse_whole_number
 from glasscache.web._message import normalized_value
 from glasscache.web._policy import Refusal
 from glasscache.web._purge_log import TagPurges
-from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
+from glasscache.web._shared_state import INLINE_BYTES_MAX, new_token, new_write_id
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -104,14 +105,13 @@ class Writer:
             yield from self.abandon("too-large")
             return
         while len(self._buffer) > CHUNK_BYTES and not self.is_closed:
-            chunk = bytes(memoryview(self._buffer)[:CHUNK_BYTES])
-            del self._buffer[:CHUNK_BYTES]
-            yield from self._store_chunk(chunk)
+            yield from self._store_chunk(take_chunk(self._buffer))
 
     def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         lease = self._lease
         self._write_id = self._write_id or new_write_id()
-        chunk_key = lease.shared.chunk_key(self._write_id, self._chunk_count)
+        chunks = lease.shared.chunks(self._write_id, self._received_bytes)
+        chunk_key = chunks.key(self._chunk_count)
         self._chunk_count += 1
         try:
             ttl_s = self._ttl_s() + _CHUNK_MARGIN_S
@@ -213,12 +213,8 @@ class Writer:
         entry, lease = self.entry, self._lease
         if not entry.write_id:
             return True
-        ttl_s = self._ttl_s() + _CHUNK_MARGIN_S
-        for chunk_index in range(-(-entry.length // CHUNK_BYTES)):
-            chunk_key = lease.shared.chunk_key(entry.write_id, chunk_index)
-            if not (yield call(lease.client, "touch", chunk_key, ttl_s)):
-                return False
-        return True
+        chunks = lease.shared.chunks(entry.write_id, entry.length)
+        return (yield from chunks.touch(lease.client, self._ttl_s() + _CHUNK_MARGIN_S))
 
     def _store_record(self) -> Generator[Any, Any, None]:
         """Store the record in place of what its fetch replaces (as steps)."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from glasscache._chunks import CHUNK_BYTES
 from glasscache._steps import settle_background_tasks
 from glasscache.errors import GlasscacheError
 from glasscache.web._canonical import canonical_path
@@ -19,7 +20,7 @@ from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
 from glasscache.web._relay import Outbox, Relay, Spool
 from glasscache.web._run_steps import run_steps_async
-from glasscache.web._shared_state import CHUNK_BYTES, DEFAULTS, SharedState
+from glasscache.web._shared_state import DEFAULTS, SharedState
 from glasscache.web._single_flight import AsyncSingleFlight
 
 if TYPE_CHECKING:
@@ -167,22 +168,17 @@ class CacheASGI:
     ) -> None:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
+        stored_chunks = self.shared.chunks(entry.write_id, entry.length)
         chunk_index, position = reply.start // CHUNK_BYTES, reply.start
-        while position < reply.stop:
-            for chunk in chunks:
-                chunk_start = position - chunk_index * CHUNK_BYTES
-                body_part = chunk[
-                    chunk_start : min(len(chunk), reply.stop - chunk_index * CHUNK_BYTES)
-                ]
-                position, chunk_index = position + len(body_part), chunk_index + 1
+        while True:
+            for body_part in stored_chunks.slices(chunks, chunk_index, reply.start, reply.stop):
+                position += len(body_part)
                 has_more = position < reply.stop
                 await send({"type": "http.response.body", "body": body_part, "more_body": has_more})
-                if not has_more:
-                    return
-            next_chunks = await run_steps_async(exchange.read_chunks(entry, chunk_index))
-            if next_chunks is None:
-                raise await run_steps_async(exchange.end_incomplete())
-            chunks = next_chunks
+            if position >= reply.stop:
+                return
+            chunk_index += len(chunks)
+            chunks = await run_steps_async(exchange.read_more_chunks(entry, chunk_index))
 
     # ---- in the background ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
+from glasscache._chunks import CHUNK_BYTES
 from glasscache.errors import GlasscacheError
 from glasscache.web._app_response import (
     NAME_CHARS_KEPT,
@@ -28,7 +29,7 @@ from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
 from glasscache.web._run_steps import run_steps
-from glasscache.web._shared_state import CHUNK_BYTES, DEFAULTS, SharedState
+from glasscache.web._shared_state import DEFAULTS, SharedState
 from glasscache.web._single_flight import SyncSingleFlight
 
 if TYPE_CHECKING:
@@ -176,21 +177,16 @@ class CacheWSGI:
     ) -> Iterator[bytes]:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
+        stored_chunks = self.shared.chunks(entry.write_id, entry.length)
         chunk_index, position = reply.start // CHUNK_BYTES, reply.start
         while True:
-            for chunk in chunks:
-                chunk_start = position - chunk_index * CHUNK_BYTES
-                body_part = chunk[
-                    chunk_start : min(len(chunk), reply.stop - chunk_index * CHUNK_BYTES)
-                ]
-                position, chunk_index = position + len(body_part), chunk_index + 1
+            for body_part in stored_chunks.slices(chunks, chunk_index, reply.start, reply.stop):
+                position += len(body_part)
                 yield body_part
-                if position >= reply.stop:
-                    return
-            next_chunks = run_steps(exchange.read_chunks(entry, chunk_index))
-            if next_chunks is None:
-                raise run_steps(exchange.end_incomplete())
-            chunks = next_chunks
+            if position >= reply.stop:
+                return
+            chunk_index += len(chunks)
+            chunks = run_steps(exchange.read_more_chunks(entry, chunk_index))
 
     # ---- in the background ----------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from glasscache._chunks import CHUNKS_PER_READ
 from glasscache.web._entry import Entry, decode
-from glasscache.web._shared_state import CHUNKS_PER_READ
 from glasscache.web._urls import request_of_url
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def chunk_keys_of(shared: Any, response_key: str, stored_record: bytes) -> list[
     """Return the keys of the first chunks of a stored body, one more than one read takes."""
     entry = decode(stored_record, bytes.fromhex(response_key.partition(":")[2]))
     assert isinstance(entry, Entry)
-    return [shared.chunk_key(entry.write_id, index) for index in range(CHUNKS_PER_READ + 1)]
+    chunks = shared.chunks(entry.write_id, entry.length)
+    return [chunks.key(index) for index in range(CHUNKS_PER_READ + 1)]
 
 
 class Clock:

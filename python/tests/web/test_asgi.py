@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from glasscache._chunks import CHUNK_BYTES, CHUNKS_PER_READ
 from glasscache.web import CacheASGI, CacheSettings, Rules
-from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ
 
 from web.harness import Origin, chunk_keys_of, key_of_url, send_request
 

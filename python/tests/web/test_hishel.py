@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import Client
-from glasscache.contrib._hishel_entries import CHUNKS_PER_READ
-from glasscache.contrib._hishel_head import CHUNK_BYTES
+from glasscache._chunks import CHUNK_BYTES, CHUNKS_PER_READ
 from glasscache.contrib.hishel import Storage
 
 from web.hishel_storages import (
@@ -125,10 +124,10 @@ def test_a_lost_chunk_is_a_miss_or_an_error_but_never_a_short_body(make_storage:
     chunk_count = CHUNKS_PER_READ + 3
     entry = store_entry(storage, key, b"y" * (CHUNK_BYTES * chunk_count))
     (found_entry,) = storage.call_method("get_entries", key)
-    storage.call_client_method("delete", storage.entry_steps.chunk_key(entry.id, chunk_count - 1))
+    storage.call_client_method("delete", storage.entry_steps.chunks(entry.id).key(chunk_count - 1))
     with pytest.raises(RuntimeError, match="evicted"):
         storage.read(found_entry)
-    storage.call_client_method("delete", storage.entry_steps.chunk_key(entry.id, 0))
+    storage.call_client_method("delete", storage.entry_steps.chunks(entry.id).key(0))
     assert storage.call_method("get_entries", key) == []
 
 
@@ -137,7 +136,7 @@ def test_abandoned_and_failed_streams_discard_what_was_stored(make_storage: Any)
     entry = storage.create(key, [b"z" * CHUNK_BYTES, b"rest"])
     storage.read(entry, 1)
     storage.close(entry)
-    assert storage.call_client_method("get", storage.entry_steps.chunk_key(entry.id, 0)) is None
+    assert storage.call_client_method("get", storage.entry_steps.chunks(entry.id).key(0)) is None
     assert storage.call_client_method("get", storage.entry_steps.head_key(entry.id)) is None
     assert storage.call_method("get_entries", key) == []
 

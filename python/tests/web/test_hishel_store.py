@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from glasscache._chunks import CHUNK_BYTES, CHUNKS_PER_READ
 from glasscache._steps import call
-from glasscache.contrib._hishel_entries import CHUNKS_PER_READ, ENTRIES_MAX, UNPUBLISHED_S
-from glasscache.contrib._hishel_head import CHUNK_BYTES, GRACE_S, EntryHead
+from glasscache.contrib._hishel_entries import ENTRIES_MAX, UNPUBLISHED_S
+from glasscache.contrib._hishel_head import GRACE_S, EntryHead
 
 from web.hishel_storages import UNUSED_KEYS, FakeTime, store_entry
 
@@ -26,7 +27,7 @@ def ttl_of(storage: Any, key: str) -> int | None:
 
 def keys_of(storage: Any, entry: Any, chunk_count: int) -> list[str]:
     """Return the keys of an entry that the server has."""
-    all_keys = [storage.entry_steps.chunk_key(entry.id, index) for index in range(chunk_count)]
+    all_keys = [storage.entry_steps.chunks(entry.id).key(index) for index in range(chunk_count)]
     all_keys.append(storage.entry_steps.head_key(entry.id))
     return [key for key in all_keys if storage.call_client_method("get", key) is not None]
 
@@ -56,7 +57,7 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
         storage_clock.now = FakeTime.now + seconds
         [found_entry] = storage.call_method("get_entries", key)
         assert storage.read(found_entry) == b"data"
-        assert ttl_of(storage, storage.entry_steps.chunk_key(entry.id, 0)) == pytest.approx(
+        assert ttl_of(storage, storage.entry_steps.chunks(entry.id).key(0)) == pytest.approx(
             100 + GRACE_S, abs=5
         )
 
@@ -167,7 +168,7 @@ def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
     chunk_count = 2 * CHUNKS_PER_READ + 3
     entry = store_entry(storage, key, FULL_CHUNK * chunk_count)
     [found_entry] = storage.call_method("get_entries", key)
-    last_chunk_key = storage.entry_steps.chunk_key(entry.id, chunk_count - 1)
+    last_chunk_key = storage.entry_steps.chunks(entry.id).key(chunk_count - 1)
     assert ttl_of(storage, last_chunk_key) == pytest.approx(100 + GRACE_S, abs=5)
     storage_clock.now = FakeTime.now + 150
     assert len(storage.read(found_entry)) == len(FULL_CHUNK) * chunk_count
@@ -183,7 +184,7 @@ def test_a_reader_of_a_live_entry_does_not_shorten_keys(
     storage_clock.now = FakeTime.now + 100
     storage.read(found_entry)
     assert (
-        ttl_of(storage, storage.entry_steps.chunk_key(entry.id, CHUNKS_PER_READ + 2)) or 0
+        ttl_of(storage, storage.entry_steps.chunks(entry.id).key(CHUNKS_PER_READ + 2)) or 0
     ) > 9_000
 
 
@@ -215,7 +216,7 @@ def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
     entry = storage.create(key, [FULL_CHUNK] * 2)
     storage.read(entry, 1)
     assert ttl_of(storage, storage.entry_steps.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
-    assert ttl_of(storage, storage.entry_steps.chunk_key(entry.id, 0)) == pytest.approx(
+    assert ttl_of(storage, storage.entry_steps.chunks(entry.id).key(0)) == pytest.approx(
         UNPUBLISHED_S, abs=5
     )
 

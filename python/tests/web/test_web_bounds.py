@@ -9,6 +9,7 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from glasscache._chunks import CHUNK_BYTES
 from glasscache.web import CacheASGI, CacheSettings
 from glasscache.web._bounded_cache import BoundedCache
 from glasscache.web._entry import Entry, decode
@@ -20,7 +21,6 @@ from glasscache.web._fields import (
     parse_targeted,
 )
 from glasscache.web._response import TAGS_MAX
-from glasscache.web._shared_state import CHUNK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
+from glasscache._chunks import CHUNK_BYTES, CHUNKS_PER_READ
 from glasscache.web import CacheSettings, CacheWSGI, Rules
-from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ
 
 from web.harness import Clock, Reply, chunk_keys_of, key_of_url
 
