@@ -185,11 +185,11 @@ class Request:
         self.method, self.scheme, self.query = method, scheme, query
         self.path, self.path_text, is_path_ambiguous = canonical_path(path)
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
-        self.headers, self.repeated_names = dict(self.fields), _NO_NAMES
-        if len(self.headers) != len(self.fields):
-            self.headers, self.repeated_names = _combine_headers(self.fields)
-        self.names = b"\n".join(self.headers)
-        sent_host = self.headers.get(b"host", b"")
+        headers, self.repeated_names = dict(self.fields), _NO_NAMES
+        if len(headers) != len(self.fields):
+            headers, self.repeated_names = _combine_headers(self.fields)
+        self.headers, self.names = headers, b"\n".join(headers)
+        sent_host = headers.get(b"host", b"")
         self.host, self.host_name, is_host_ambiguous = canonical_host(
             sent_host[:HOST_BYTES_READ], scheme
         )
@@ -198,29 +198,36 @@ class Request:
         self._keyed_text: bytes | None = None
         self._cookies: Cookies | None = None
         self.directives: Directives = {}
-        if b"cache-control" in self.headers or b"pragma" in self.headers:
+        if b"cache-control" in headers or b"pragma" in headers:
             self.directives = self._parse_directives()
+        # What servers and applications differ in: a body, two hosts, a name with an underscore, which is
+        # another field to some gateways and the one with a hyphen to others. Inline: each hit takes this way.
         self.ambiguity = ""
-        if (
-            is_path_ambiguous
-            or is_host_ambiguous
-            or self.repeated_names
-            or b"content-length" in self.headers
-            or b"transfer-encoding" in self.headers
-            or len(path) + len(query) > URL_BYTES_MAX
-            or (query and _CONTROL_CHARACTERS.search(query))
-            or b"_" in self.names
-            or not _METHOD_FIELDS.isdisjoint(self.headers)
-            or has_odd_fields(self.fields)
+        if (are_odd := has_odd_fields(self.fields)) and has_long_fields(self.fields):
+            self.ambiguity = "long-field"
+        elif not _METHOD_FIELDS.isdisjoint(headers):
+            self.ambiguity = "ambiguous-method"
+        elif (
+            b"_" in self.names
+            or b"transfer-encoding" in headers
+            or (
+                b"content-length" in headers
+                and headers[b"content-length"].strip() not in {b"0", b""}
+            )
+            or (self.repeated_names and not self.repeated_names.isdisjoint(_SINGLE_FIELDS))
+            or (are_odd and any(map(_DELIMITERS.search, headers.values())))
         ):
-            self.ambiguity = self._find_ambiguity(is_path_ambiguous, is_host_ambiguous)
-        if self.ambiguity:
-            return
-        if self.host != sent_host:
-            self._replace_fields({b"host": self.host})
-        if self.repeated_names:
-            # Some frameworks read the first of several fields, others the last, or all as one.
-            self._replace_fields({name: self.headers[name] for name in sorted(self.repeated_names)})
+            self.ambiguity = "ambiguous-request"
+        elif is_host_ambiguous:
+            self.ambiguity = "ambiguous-host"
+        elif len(self.path) + len(query) > URL_BYTES_MAX or (
+            query and _CONTROL_CHARACTERS.search(query)
+        ):
+            self.ambiguity = "ambiguous-request"
+        elif is_path_ambiguous:
+            self.ambiguity = "ambiguous-path"
+        if not self.ambiguity and (self.host != sent_host or self.repeated_names):
+            self._unify_fields(sent_host)
 
     def _parse_directives(self) -> Directives:
         cache_control = self.headers.get(b"cache-control")
@@ -228,31 +235,12 @@ class Request:
             return parse_cache_control(cache_control)
         return {"no-cache": None} if b"no-cache" in self.headers.get(b"pragma", b"") else {}
 
-    def _find_ambiguity(self, is_path_ambiguous: bool, is_host_ambiguous: bool) -> str:
-        """Return what servers and applications differ in: a body, two hosts, a name with an underscore.
-
-        A name with an underscore is another field to some gateways and the one with a hyphen to others.
-        """
-        if has_long_fields(self.fields):
-            return "long-field"
-        headers = self.headers
-        if not _METHOD_FIELDS.isdisjoint(headers):
-            return "ambiguous-method"
-        content_length = headers.get(b"content-length")
-        if (
-            b"transfer-encoding" in headers
-            or (content_length is not None and content_length.strip() not in {b"0", b""})
-            or not self.repeated_names.isdisjoint(_SINGLE_FIELDS)
-            or b"_" in self.names
-            or any(map(_DELIMITERS.search, headers.values()))
-        ):
-            return "ambiguous-request"
-        if is_host_ambiguous:
-            return "ambiguous-host"
-        is_long = len(self.path) + len(self.query) > URL_BYTES_MAX
-        if is_long or _CONTROL_CHARACTERS.search(self.query):
-            return "ambiguous-request"
-        return "ambiguous-path" if is_path_ambiguous else ""
+    def _unify_fields(self, sent_host: bytes) -> None:
+        """Give the application the host in its one spelling, and one field of each name."""
+        if self.host != sent_host:
+            self._replace_fields({b"host": self.host})
+        # Some frameworks read the first of several fields, others the last, or all as one.
+        self._replace_fields({name: self.headers[name] for name in sorted(self.repeated_names)})
 
     def _replace_fields(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Give fields other values; None removes one."""

@@ -351,6 +351,8 @@ def test_fields_that_pass_for_the_url_do_not_poison_others(run_async: Any) -> No
         for fields in framing_fields:  # a GET with a body
             assert "ambiguous-request" in (await send_request(cache, fields=fields)).cache_status
         assert "ambiguous-request" in (await send_request(cache, "/?" + "q" * 9000)).cache_status
+        # Short as it was sent, long as it is in the key.
+        assert "ambiguous-request" in (await send_request(cache, "/" + "ä" * 2000)).cache_status
 
     run_async(scenario)
 
