@@ -164,25 +164,7 @@ class Codec:
 
 @final
 class ClientState:
-    def __new__(
-        cls,
-        servers: list[str],
-        codec: Codec,
-        *,
-        timeout: float,
-        placement: str,
-        namespace: bytes,
-        counts_as_miss: Callable[[Any], bool] | None,
-        value_bytes_max: int,
-        connections_max: int,
-        base64_keys: bool,
-        binary: bool,
-        login: tuple[bytes, bytes | Callable[[], str | bytes]] | None,
-        tls: tuple[str | None, str | None, str | None, str | None] | None,
-        costs: bool,
-        strategy: Strategy | None,
-        greenlet_waits: tuple[Callable[..., Any], Callable[[float], Any]] | None = None,
-    ) -> Self: ...
+    def __new__(cls, servers: list[str], settings: Mapping[str, Any]) -> Self: ...
     @property
     def codec(self) -> Codec: ...
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _native, values
 from glasscache._client_settings import CLIENT_SETTINGS, complete_settings
@@ -27,6 +27,9 @@ __all__ = [
     "normalise_servers",
     "prepare_settings",
 ]
+
+_DEFAULTS: Final = {name: row.default for name, row in CLIENT_SETTINGS.items()}
+"""For the settings that only one of the clients has."""
 
 _TIMEOUT_MAX_S = 60
 """Above this a timeout was meant as milliseconds, more likely than not."""
@@ -143,22 +146,12 @@ def native_state(
     """Return what both clients are made of; with a gutter, that decides which errors are misses."""
     counts_as_miss = miss_rule_of(settings["on_error"])
     with tls_files(tls) as files:
-        return _native.ClientState(
-            servers,
-            settings["codec"],
-            timeout=settings["timeout"],
-            placement=settings["placement"],
-            namespace=normalise_namespace(settings["namespace"]),
-            counts_as_miss=None if settings["gutter"] is not None else counts_as_miss,
-            value_bytes_max=settings["value_bytes_max"],
-            connections_max=settings.get(
-                "connections_max", CLIENT_SETTINGS["connections_max"].default
-            ),
-            base64_keys=settings["keys"] == "base64",
-            binary=settings["protocol"] == "binary",
-            login=normalise_login(settings["user"], settings["password"]),
-            tls=files,
-            costs=settings["costs"],
-            strategy=strategy,
-            greenlet_waits=greenlet_waits,
-        )
+        prepared = {
+            "namespace": normalise_namespace(settings["namespace"]),
+            "counts_as_miss": None if settings["gutter"] is not None else counts_as_miss,
+            "login": normalise_login(settings["user"], settings["password"]),
+            "tls": files,
+            "strategy": strategy,
+            "greenlet_waits": greenlet_waits,
+        }
+        return _native.ClientState(servers, {**_DEFAULTS, **settings, **prepared})

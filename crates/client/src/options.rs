@@ -12,7 +12,8 @@ use crate::near::StrategyOptions;
 use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
 use crate::request::CommandSet;
-use crate::tls::{NO_UNIX, Tls};
+use crate::tcp::{self, TcpOptions};
+use crate::tls::{self, Tls};
 use crate::waiter::Waiter;
 
 /// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
@@ -59,6 +60,8 @@ pub struct Options {
     pub protocol: Protocol,
     /// How each connection is encrypted; `None`: not at all.
     pub tls: Option<Tls>,
+    /// What is set on its TCP sockets.
+    pub tcp: TcpOptions,
     /// Whether the cost of each call is counted.
     pub costs: bool,
     /// Receives each finished call, in addition to the costs.
@@ -96,13 +99,14 @@ impl Options {
     /// Refuses servers to which the settings cannot apply.
     pub(crate) fn check_servers(&self, addresses: &[Address]) -> Result<(), Error> {
         let is_unix = |address: &&Address| matches!(address.endpoint, Endpoint::Unix(_));
-        match addresses.iter().find(is_unix) {
-            Some(address) if self.tls.is_some() => {
-                let message = format!("server {}: {NO_UNIX}", address.endpoint);
-                Err(Error::BadSetting(message))
-            }
-            _ => Ok(()),
-        }
+        let reason = match () {
+            () if self.tls.is_some() => tls::NO_UNIX,
+            () if self.tcp != TcpOptions::default() => tcp::NO_UNIX,
+            () => return Ok(()),
+        };
+        addresses.iter().find(is_unix).map_or(Ok(()), |address| {
+            Err(Error::BadSetting(format!("server {}: {reason}", address.endpoint)))
+        })
     }
 }
 
@@ -119,6 +123,7 @@ impl Default for Options {
             login: None,
             protocol: Protocol::Detected,
             tls: None,
+            tcp: TcpOptions::default(),
             costs: true,
             observer: None,
             strategy: None,

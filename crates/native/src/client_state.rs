@@ -2,22 +2,21 @@
 //!
 //! The methods here need no network. Each client has one of these and adds how it waits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use glasscache_client::Client as Core;
 use glasscache_client::WireKey;
 use glasscache_client::key::KeyEncoder;
 use glasscache_client::reservation::{TOKEN_BYTES, reservation_flags_and_body};
-use glasscache_client::{Client as Core, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::cooperative::GreenletWaiter;
+use crate::client_settings::ClientSettings;
 use crate::keys::key_bytes;
 use crate::misses::Misses;
-use crate::near::{self, NearBinding, RequestScope, Strategy};
-use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error, stats_dicts, value as conversion};
+use crate::near::{self, NearBinding, RequestScope};
+use crate::settings::Codec;
+use crate::{error, stats_dicts, value as conversion};
 
 /// The state of a Python client, apart from its way to wait.
 #[pyclass(frozen, module = "glasscache._native")]
@@ -51,51 +50,14 @@ impl ClientState {
 #[pymethods]
 impl ClientState {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, connections_max, base64_keys, binary, login, tls,
-                        costs, strategy, greenlet_waits=None))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python constructors")]
-    fn new(
-        py: Python<'_>,
-        servers: Vec<String>,
-        codec: Py<Codec>,
-        timeout: f64,
-        placement: &str,
-        namespace: Vec<u8>,
-        counts_as_miss: Option<Py<PyAny>>,
-        value_bytes_max: u64,
-        connections_max: usize,
-        base64_keys: bool,
-        binary: bool,
-        login: Option<(Vec<u8>, Py<PyAny>)>,
-        tls: Option<settings::TlsArguments>,
-        costs: bool,
-        strategy: Option<Py<Strategy>>,
-        greenlet_waits: Option<(Py<PyAny>, Py<PyAny>)>,
-    ) -> PyResult<Self> {
-        let timeout = deadlines::parse_timeout(timeout)?;
-        let options = Options {
-            timeout,
-            value_bytes_max,
-            connections_max,
-            namespace,
-            keys: settings::key_encoding(base64_keys),
-            protocol: settings::protocol(binary),
-            login: login.map(|login| settings::build_login(py, login)),
-            tls: tls.map(|tls| settings::load_tls(py, tls)).transpose()?,
-            costs,
-            strategy: strategy.as_ref().map(|strategy| strategy.get().options.clone()),
-            waiter: greenlet_waits
-                .map(|(select, sleep)| Arc::new(GreenletWaiter { select, sleep }) as _),
-            ..Options::default()
-        };
-        let core = settings::build_client(py, &servers, placement, options)?;
+    fn new(py: Python<'_>, servers: Vec<String>, settings: ClientSettings) -> PyResult<Self> {
+        let core = settings.build_client(py, &servers)?;
         Ok(Self {
-            near_binding: NearBinding::new(py, &core, strategy.as_ref()),
+            near_binding: NearBinding::new(py, &core, settings.strategy.as_ref()),
+            timeout: core.options().timeout,
             core,
-            codec,
-            timeout,
-            misses: Misses::new(counts_as_miss),
+            codec: settings.codec,
+            misses: Misses::new(settings.counts_as_miss),
         })
     }
 

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 mod aio;
 mod bulk;
 mod client;
+mod client_settings;
 mod client_state;
 mod computed_value;
 mod cooperative;

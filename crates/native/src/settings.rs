@@ -1,17 +1,11 @@
-//! The settings that Python passes in: options of the codec, servers, placement, login and TLS; and the `repr` of a
-//! client.
+//! What codecs and clients are made of: options of the codec, servers and placement; and the `repr` of a client.
 
-use std::path::PathBuf;
-
-use glasscache_client::options::KeyEncoding;
 use glasscache_client::value::{
     self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
 };
-use glasscache_client::{
-    Address, Client, Error, Login, Options, Placement, Protocol, Tls, TlsFiles, ring::PLACEMENTS,
-};
+use glasscache_client::{Address, Client, Error, Options, Placement, ring::PLACEMENTS};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyType;
 
 use crate::error;
 use crate::int_lists::RetainedNumbers;
@@ -130,48 +124,6 @@ pub(crate) fn build_client(
     parse_addresses(servers)
         .and_then(|addresses| Client::new(&addresses, parse_placement(placement)?, options))
         .map_err(|error| error::from_client_error(py, &error))
-}
-
-/// A login of a user and of a password, or of a function that returns it for each new connection.
-pub(crate) fn build_login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> Login {
-    if let Ok(fixed_password) = password.bind(py).cast::<PyBytes>() {
-        return Login::new(user, fixed_password.as_bytes());
-    }
-    Login::with_provider(user, move || {
-        Python::attach(|py| {
-            let provided = password.bind(py).call0().map_err(|error| {
-                format!("the function that provides the password failed: {error}")
-            })?;
-            if let Ok(bytes) = provided.cast::<PyBytes>() {
-                return Ok(bytes.as_bytes().to_vec());
-            }
-            let text: PyResult<String> = provided.extract();
-            text.map(String::into_bytes)
-                .map_err(|_| "the password that was provided is neither str nor bytes".to_owned())
-        })
-    })
-}
-
-/// The authorities, the certificate, its key and the servers' name, as Python's `TLS.files` has them.
-pub(crate) type TlsArguments = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>, Option<String>);
-
-/// TLS of one client; reads the files.
-pub(crate) fn load_tls(
-    py: Python<'_>,
-    (ca_file, certificate_file, key_file, server_name): TlsArguments,
-) -> PyResult<Tls> {
-    let files = TlsFiles { ca_file, certificate_file, key_file, server_name };
-    Tls::new(&files).map_err(|error| error::from_client_error(py, &error))
-}
-
-/// The protocol that all servers understand, or the one that the first connection finds out.
-pub(crate) fn protocol(is_binary: bool) -> Protocol {
-    if is_binary { Protocol::Binary } else { Protocol::Detected }
-}
-
-/// The rule for keys that the protocol does not take.
-pub(crate) fn key_encoding(base64_keys: bool) -> KeyEncoding {
-    if base64_keys { KeyEncoding::Base64 } else { KeyEncoding::Refuse }
 }
 
 pub(crate) fn parse_addresses(servers: &[String]) -> Result<Vec<Address>, Error> {

@@ -12,8 +12,6 @@ use crate::error::{Error, Phase};
 use crate::pool::PooledConnection;
 use crate::thread_id::this_thread_id;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
-#[cfg(feature = "tokio")]
-use crate::transport::connect::CandidateAddresses;
 use crate::transport::connect::{self, ConnectError};
 #[cfg(feature = "tokio")]
 use crate::transport::socket::AsyncSocket;
@@ -99,13 +97,11 @@ impl Call<'_> {
                 return Ok(None);
             };
             let addresses = resolved.map_err(ConnectError::Failed)?;
-            self.candidates =
-                CandidateAddresses::new(server.resolver.last_connected_first(addresses));
+            self.candidates = server.connect_target().candidates(addresses);
             return self.candidates.begin_first(self.deadline).map(Some);
         }
         let deadlines = (self.deadline, self.blocking_deadline());
-        let (fd, candidates) =
-            connect::begin_connect(&server.endpoint, &server.resolver, deadlines)?;
+        let (fd, candidates) = connect::begin_connect(server.connect_target(), deadlines)?;
         self.candidates = candidates;
         Ok(Some(fd))
     }

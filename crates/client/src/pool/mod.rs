@@ -15,7 +15,9 @@ use crate::address::Endpoint;
 use crate::engine::server::ServerState;
 use crate::near::ClientNearCache;
 use crate::options::Options;
-use crate::transport::background::{BackgroundConnection, ConnectTarget};
+use crate::tcp::TcpOptions;
+use crate::transport::background::BackgroundConnection;
+use crate::transport::connect::ConnectTarget;
 use crate::transport::resolver::Resolver;
 use crate::write_buffer::WriteBuffer;
 
@@ -65,14 +67,20 @@ impl Server {
         }
     }
 
+    /// Itself, for a connection to it.
+    pub(crate) fn connect_target(&self) -> ConnectTarget<'_> {
+        let (tls, tcp) = (self.options.tls.as_ref(), self.options.tcp);
+        ConnectTarget { endpoint: &self.endpoint, resolver: &self.resolver, tls, tcp }
+    }
+
     /// A connection for a background thread.
     pub(crate) fn connect_in_background(&self, deadline: Instant) -> Option<BackgroundConnection> {
-        let target = ConnectTarget {
-            endpoint: &self.endpoint,
-            resolver: &self.resolver,
-            tls: self.options.tls.as_ref(),
-        };
-        BackgroundConnection::connect(&target, deadline)
+        BackgroundConnection::connect(self.connect_target(), deadline)
+    }
+
+    /// What is set on the TCP sockets of connections to it; `None`: it has none.
+    pub fn tcp_options(&self) -> Option<TcpOptions> {
+        matches!(self.endpoint, Endpoint::Tcp(..)).then_some(self.options.tcp)
     }
 
     /// Connections that are open, and those of them that are idle.

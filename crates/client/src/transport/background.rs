@@ -9,18 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::blocking::{WaitError, wait};
-use super::connect;
-use super::resolver::Resolver;
+use super::connect::{self, ConnectTarget};
 use super::tls::TlsSession;
-use crate::address::Endpoint;
-use crate::tls::Tls;
-
-/// The server to connect to.
-pub(crate) struct ConnectTarget<'s> {
-    pub(crate) endpoint: &'s Endpoint,
-    pub(crate) resolver: &'s Resolver,
-    pub(crate) tls: Option<&'s Tls>,
-}
 
 /// A connection of a background thread.
 pub(crate) struct BackgroundConnection {
@@ -40,7 +30,7 @@ pub(crate) enum Received {
 
 impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
-    pub(crate) fn connect(target: &ConnectTarget<'_>, deadline: Instant) -> Option<Self> {
+    pub(crate) fn connect(target: ConnectTarget<'_>, deadline: Instant) -> Option<Self> {
         let fd = connect_first_address(target, deadline)?;
         let mut connection = Self { fd, tls_session: None };
         if let Some(tls) = target.tls {
@@ -115,9 +105,8 @@ impl BackgroundConnection {
 }
 
 /// A connection to the first of the server's addresses that takes one.
-fn connect_first_address(target: &ConnectTarget<'_>, deadline: Instant) -> Option<OwnedFd> {
-    let (mut fd, mut candidates) =
-        connect::begin_connect(target.endpoint, target.resolver, (deadline, deadline)).ok()?;
+fn connect_first_address(target: ConnectTarget<'_>, deadline: Instant) -> Option<OwnedFd> {
+    let (mut fd, mut candidates) = connect::begin_connect(target, (deadline, deadline)).ok()?;
     loop {
         let is_writable = wait_until_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
         if is_writable && connect::finish_connect(fd.as_fd()).is_ok() {

@@ -10,6 +10,28 @@ use rustix::net::{connect, socket_with, sockopt};
 
 use super::resolver::Resolver;
 use crate::address::Endpoint;
+use crate::tcp::TcpOptions;
+use crate::tls::Tls;
+
+/// The server to connect to.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectTarget<'s> {
+    pub(crate) endpoint: &'s Endpoint,
+    pub(crate) resolver: &'s Resolver,
+    pub(crate) tls: Option<&'s Tls>,
+    pub(crate) tcp: TcpOptions,
+}
+
+impl ConnectTarget<'_> {
+    /// These addresses of it, beginning with the one that took the last connection.
+    pub(crate) fn candidates(&self, addresses: Vec<SocketAddr>) -> CandidateAddresses {
+        CandidateAddresses {
+            addresses_left: self.resolver.last_connected_first(addresses).into_iter(),
+            tcp: self.tcp,
+            ..CandidateAddresses::default()
+        }
+    }
+}
 
 /// Why no connection was begun.
 pub(crate) enum ConnectError {
@@ -22,16 +44,15 @@ pub(crate) enum ConnectError {
 /// Begins to connect. The socket does not block; it is connected when it can be written to and
 /// [`finish_connect`] confirms it. If that fails, or takes too long, the candidates are tried next.
 pub(crate) fn begin_connect(
-    endpoint: &Endpoint,
-    resolver: &Resolver,
+    target: ConnectTarget<'_>,
     (deadline, lookup_deadline): (Instant, Instant),
 ) -> Result<(OwnedFd, CandidateAddresses), ConnectError> {
-    match endpoint {
+    match target.endpoint {
         Endpoint::Tcp(host, port) => {
             let addresses =
-                resolver.find(host, *port, lookup_deadline).ok_or(ConnectError::Deadline)?;
+                target.resolver.find(host, *port, lookup_deadline).ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
-            let mut candidates = CandidateAddresses::new(resolver.last_connected_first(addresses));
+            let mut candidates = target.candidates(addresses);
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
         }
@@ -54,15 +75,12 @@ pub(crate) fn begin_connect(
 pub(crate) struct CandidateAddresses {
     addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
+    tcp: TcpOptions,
     /// When the share of the current one is over; none if it is the last.
     attempt_ends_at: Option<Instant>,
 }
 
 impl CandidateAddresses {
-    pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
-        Self { addresses_left: addresses.into_iter(), current: None, attempt_ends_at: None }
-    }
-
     /// The address that is being tried.
     pub(crate) fn current(&self) -> Option<SocketAddr> {
         self.current
@@ -82,7 +100,7 @@ impl CandidateAddresses {
     ) -> Result<OwnedFd, String> {
         let mut last_failure = previous_failure;
         while let Some(address) = self.addresses_left.next() {
-            match begin_tcp(&address) {
+            match begin_tcp(&address, self.tcp) {
                 Ok(fd) => {
                     self.current = Some(address);
                     self.attempt_ends_at =
@@ -113,12 +131,10 @@ fn attempt_end(addresses_left: usize, now: Instant, deadline: Instant) -> Option
     (attempts_left > 1).then(|| now + time_left / attempts_left)
 }
 
-fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+fn begin_tcp(address: &SocketAddr, tcp: TcpOptions) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = new_socket(family)?;
-    // A request is one write; holding it back for more would cost 40 ms.
-    sockopt::set_tcp_nodelay(&fd, true)?;
-    sockopt::set_socket_keepalive(&fd, true)?;
+    tcp.set_on(&fd)?;
     match connect(&fd, address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(error) => Err(error),

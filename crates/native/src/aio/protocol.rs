@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use glasscache_client::TcpOptions;
 use glasscache_client::engine::connection::Attempt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,6 +22,9 @@ impl Connection {
             // The call that needed it ended while the loop still connected.
             drop(this);
             return transport.call_method0(py, intern!(py, "close")).map(drop);
+        }
+        if let Some(options) = this.server.tcp_options() {
+            set_tcp_options(transport.bind(py), options)?;
         }
         this.transport = Some(transport);
         let started = Instant::now();
@@ -173,6 +177,23 @@ impl Connection {
         transport
             .map_or(Ok(()), |transport| transport.call_method0(py, intern!(py, "close")).map(drop))
     }
+}
+
+/// Sets the options on a transport's socket, by a copy: uvloop's has no `setsockopt`.
+fn set_tcp_options(transport: &Bound<'_, PyAny>, options: TcpOptions) -> PyResult<()> {
+    let own_socket = transport.call_method1("get_extra_info", ("socket",))?;
+    if own_socket.is_none() {
+        return Ok(());
+    }
+    let module = transport.py().import("socket")?;
+    let arguments = (own_socket.call_method0("fileno")?, own_socket.getattr("family")?);
+    let socket = module
+        .call_method1("fromfd", (arguments.0, arguments.1, module.getattr("SOCK_STREAM")?))?;
+    for (level, name, value) in options.named() {
+        socket
+            .call_method1("setsockopt", (module.getattr(level)?, module.getattr(name)?, value))?;
+    }
+    socket.call_method0("close").map(drop)
 }
 
 impl Connection {
