@@ -39,7 +39,7 @@ class Setting(NamedTuple):
     sentence: str
     """What it is, as the documentation has it."""
     kind: str = ""
-    """What a value must be, a key of `_KINDS`; "" if it is checked where it is used."""
+    """What a value must be, a key of `KINDS`; "" if it is checked where it is used."""
     choices: tuple[str, ...] = ()
     """The texts that it may be, if these are all."""
     needs: str = ""
@@ -180,21 +180,36 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_KINDS: Final["dict[str, tuple[Callable[[Any], bool], str]]"] = {
-    "seconds": (_is_number, "a number of seconds"),
-    "seconds or None": (
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class Kind(NamedTuple):
+    """What a value must be."""
+
+    includes: "Callable[[Any], bool]"
+    expected: str
+    """What is written instead of a value that is not of it."""
+    schema: "dict[str, Any]"
+    """It in JSON Schema."""
+
+
+KINDS: Final = {
+    "seconds": Kind(_is_number, "a number of seconds", {"type": "number", "exclusiveMinimum": 0}),
+    "seconds or None": Kind(
         lambda value: value is None or _is_number(value),
         "a number of seconds, or None",
+        {"type": ["number", "null"], "exclusiveMinimum": 0},
     ),
-    "share": (lambda value: value is None or _is_number(value), "a number from 0 to 1"),
-    "count": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool),
-        "a whole number",
+    "share": Kind(
+        lambda value: value is None or _is_number(value),
+        "a number from 0 to 1",
+        {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     ),
-    "flag": (lambda value: isinstance(value, bool), "True or False"),
-    "text": (lambda value: isinstance(value, str), "a text"),
+    "count": Kind(_is_whole, "a whole number", {"type": "integer", "minimum": 1}),
+    "flag": Kind(lambda value: isinstance(value, bool), "True or False", {"type": "boolean"}),
+    "text": Kind(lambda value: isinstance(value, str), "a text", {"type": "string"}),
 }
-"""Whether a value is of a kind, and what is written instead of one that is not."""
 
 
 class Spelling(NamedTuple):
@@ -316,9 +331,9 @@ def _check_type(name: str, row: Setting, value: Any, spelling: Spelling) -> None
         raise BadSetting(f"{spelling.of_given(name, value)}: write {choices}")
     if not row.kind:
         return
-    is_of_kind, expected = _KINDS[row.kind]
-    if not is_of_kind(value):
-        raise BadSetting(f"{spelling.of_given(name, value)}: write {expected}")
+    kind = KINDS[row.kind]
+    if not kind.includes(value):
+        raise BadSetting(f"{spelling.of_given(name, value)}: write {kind.expected}")
     if row.kind == "count" and not 0 <= value <= _COUNT_MAX:
         raise BadSetting(f"{spelling.of_name(name)} is out of range: write 1 to {_COUNT_MAX}")
     if isinstance(value, int):

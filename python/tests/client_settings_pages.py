@@ -8,6 +8,7 @@ from typing import Any
 from glasscache._client_settings import (
     ASYNC_CLIENT_SETTINGS,
     CLIENT_SETTINGS,
+    KINDS,
     ClientSettings,
     Setting,
     annotation_of,
@@ -21,14 +22,6 @@ _REFUSALS = (
     "An unknown name, a value of another type and a setting without effect are refused. "
     "[The schema](client-settings.schema.json) has those that JSON can hold."
 )
-_JSON_TYPES = {
-    "seconds": {"type": "number", "exclusiveMinimum": 0},
-    "seconds or None": {"type": ["number", "null"], "exclusiveMinimum": 0},
-    "share": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-    "count": {"type": "integer", "minimum": 1},
-    "flag": {"type": "boolean"},
-    "text": {"type": "string"},
-}
 
 
 def _type_of(name: str) -> str:
@@ -71,7 +64,7 @@ def json_schema() -> dict[str, Any]:
         if row.choices:
             of_type: dict[str, Any] = {"enum": list(row.choices)}
         elif row.kind:
-            of_type = dict(_JSON_TYPES[row.kind])
+            of_type = dict(KINDS[row.kind].schema)
         elif name in {"children_of", "password"}:
             continue
         elif name == "tls":
