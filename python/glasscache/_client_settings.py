@@ -32,6 +32,10 @@ _COUNT_MAX: Final = (1 << 63) - 1
 """The largest number of the native client."""
 
 
+_KEEPALIVE_MAX: Final = 32_767
+"""The longest interval of TCP keep-alive in Linux, in seconds."""
+
+
 class Setting(NamedTuple):
     """A setting: its row in the table."""
 
@@ -109,6 +113,13 @@ class _CommonSettings(TypedDict, total=False):
         None,
         "True to encrypt every connection and to verify the servers' certificates by the system's "
         "authorities, a `TLS` with files and names of your own, or an `ssl.SSLContext`",
+    )]
+    keepalive: Annotated[int | None, Setting(
+        None,
+        "whole seconds that a connection is silent before TCP probes whether its server is still there, and "
+        "between two probes (the ninth without a reply ends it); None: as the system has it, often two "
+        "hours. Not for unix sockets",
+        "keep-alive",
     )]
     costs: Annotated[bool, Setting(
         True,
@@ -194,21 +205,42 @@ class Kind(NamedTuple):
     """It in JSON Schema."""
 
 
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_keep_alive(value: Any) -> bool:
+    return value is None or (_is_whole(value) and 1 <= value <= _KEEPALIVE_MAX)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 KINDS: Final = {
     "seconds": Kind(_is_number, "a number of seconds", {"type": "number", "exclusiveMinimum": 0}),
     "seconds or None": Kind(
-        lambda value: value is None or _is_number(value),
+        _is_number_or_none,
         "a number of seconds, or None",
         {"type": ["number", "null"], "exclusiveMinimum": 0},
     ),
     "share": Kind(
-        lambda value: value is None or _is_number(value),
+        _is_number_or_none,
         "a number from 0 to 1",
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     ),
     "count": Kind(_is_whole, "a whole number", {"type": "integer", "minimum": 1}),
-    "flag": Kind(lambda value: isinstance(value, bool), "True or False", {"type": "boolean"}),
-    "text": Kind(lambda value: isinstance(value, str), "a text", {"type": "string"}),
+    "keep-alive": Kind(
+        _is_keep_alive,
+        f"a whole number of seconds from 1 to {_KEEPALIVE_MAX}, or None",
+        {"type": ["integer", "null"], "minimum": 1, "maximum": _KEEPALIVE_MAX},
+    ),
+    "flag": Kind(_is_flag, "True or False", {"type": "boolean"}),
+    "text": Kind(_is_text, "a text", {"type": "string"}),
 }
 
 
@@ -241,6 +273,7 @@ FOREIGN_NAMES: Final = {
     "username": "user=",
     **dict.fromkeys(("tls_context", "ssl_context", "ssl"), "tls="),
     "binary": 'protocol="binary"',
+    **dict.fromkeys(("socket_keepalive", "tcp_keepalive"), "keepalive="),
     "hasher": "placement=",
     "behaviors": "placement=, timeout= and namespace=",
 }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import json
 import os
 import re
+import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import client_settings_pages
 import pytest
+import uvloop
 from glasscache import TLS, AsyncClient, BadSetting, Client
 from glasscache._client_settings import (
     ASYNC_CLIENT_SETTINGS,
@@ -137,6 +141,10 @@ def test_every_front_end_names_the_setting_that_was_meant(front_end: str) -> Non
         ({"gutter_ttl": 3.0}, "needs .*gutter.*: leave it out, or give both"),
         ({"near_ttl": 3.0}, "needs .*strategy.*: leave it out, or give both"),
         ({"share_by": "host"}, 'write "request" or "process"'),
+        ({"keepalive": 0}, "write a whole number of seconds from 1 to 32767, or None"),
+        ({"keepalive": 32_768}, "write a whole number of seconds from 1 to 32767, or None"),
+        ({"keepalive": 0.5}, "write a whole number of seconds from 1 to 32767, or None"),
+        ({"keepalive": True}, "write a whole number of seconds from 1 to 32767, or None"),
         ({"tls": 7}, "tls: True, TLS"),
     ],
 )
@@ -157,10 +165,96 @@ def test_a_setting_of_another_client_is_named_as_here() -> None:
         ("connect_timeout", "timeout="),
         ("ignore_exc", 'on_error="miss"'),
         ("username", "user="),
+        ("socket_keepalive", "keepalive="),
     ):
         for front_end in ("Client", "AsyncClient"):
             with pytest.raises(TypeError, match=f"{name}': write {hint}"):
                 FRONT_ENDS[front_end](**{name: 1})
+
+
+# ---- keep-alive --------------------------------------------------------------------------------------
+
+
+class KeepAlive(NamedTuple):
+    """What is set on a socket."""
+
+    is_on: bool
+    idle_s: int
+    interval_s: int
+
+
+def _keep_alives() -> list[KeepAlive]:
+    """Return that of each TCP socket of this process that is connected."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        if not path.is_socket():
+            continue
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as copy:
+            copy.getpeername()
+            in_tcp = [
+                copy.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+            ]
+            is_on = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+            found.append(KeepAlive(is_on, *in_tcp))
+    return found
+
+
+async def _use_asyncio(port: int, tls: TLS | None, keepalive: int | None) -> list[KeepAlive]:
+    async with AsyncClient(
+        f"localhost:{port}", timeout=TIMEOUT_S, keepalive=keepalive, tls=tls, **_login(tls)
+    ) as client:
+        await client.set("k", 1)
+        return _keep_alives()
+
+
+def _use_blocking(port: int, tls: TLS | None, keepalive: int | None) -> list[KeepAlive]:
+    with Client(
+        f"localhost:{port}", timeout=TIMEOUT_S, keepalive=keepalive, tls=tls, **_login(tls)
+    ) as client:
+        client.set("k", 1)
+        return _keep_alives()
+
+
+def _login(tls: TLS | None) -> dict[str, Any]:
+    return {} if tls is None else {"user": "app", "password": "secret"}
+
+
+@pytest.fixture(scope="module")
+def plain_port() -> Iterator[int]:
+    """Start a server; the result is its port."""
+    with Server() as server:
+        yield int(server.address.rsplit(":", 1)[1])
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+@pytest.mark.parametrize("face", ["blocking", "asyncio", "uvloop"])
+def test_keep_alive_is_that_of_the_setting(
+    face: str, is_encrypted: bool, plain_port: int, guarded_port: int, authority: Authority
+) -> None:
+    port, tls = (guarded_port, TLS(authority.file)) if is_encrypted else (plain_port, None)
+    system_s = int(Path("/proc/sys/net/ipv4/tcp_keepalive_time").read_text())
+    for keepalive in (None, 1, 30, 32_767):
+        if face == "blocking":
+            keep_alives = _use_blocking(port, tls, keepalive)
+        else:
+            run = asyncio.run if face == "asyncio" else uvloop.run
+            keep_alives = run(_use_asyncio(port, tls, keepalive))
+        assert keep_alives
+        for keep_alive in keep_alives:
+            assert keep_alive.is_on
+            assert keep_alive.idle_s == (keepalive or system_s)
+            assert keepalive is None or keep_alive.interval_s == keepalive
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_a_unix_socket_has_no_keep_alive(client_class: Any) -> None:
+    with pytest.raises(BadSetting, match="unix socket has no TCP keep-alive; leave keepalive= out"):
+        client_class(["localhost:1", "/run/cache.sock"], keepalive=30)
+    client_class("/run/cache.sock", keepalive=None)
+    client = Client("localhost:1", keepalive=30)
+    with pytest.raises(BadSetting, match="leave keepalive= out"):
+        client.set_servers("/run/cache.sock")
 
 
 # ---- encrypted, with a login -------------------------------------------------------------------------

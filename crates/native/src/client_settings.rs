@@ -4,9 +4,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use glasscache_client::options::KeyEncoding;
-use glasscache_client::{Client, Login, Options, Protocol, Tls, TlsFiles};
+use glasscache_client::{Client, Login, Options, Protocol, TcpOptions, Tls, TlsFiles};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -36,6 +37,8 @@ pub(crate) struct ClientSettings {
     login: Option<(Vec<u8>, Py<PyAny>)>,
     /// The files of it.
     tls: Option<TlsArguments>,
+    /// Seconds.
+    keepalive: Option<u64>,
     costs: bool,
     /// Read from its file.
     pub(crate) strategy: Option<Py<Strategy>>,
@@ -65,6 +68,7 @@ impl ClientSettings {
             },
             login: self.login.as_ref().map(|login| build_login(py, login)),
             tls: self.tls.as_ref().map(|files| load_tls(py, files)).transpose()?,
+            tcp: TcpOptions { keepalive: self.keepalive.map(Duration::from_secs) },
             costs: self.costs,
             strategy: self.strategy.as_ref().map(|strategy| strategy.get().options.clone()),
             waiter: self.greenlet_waits.as_ref().map(waiter),
