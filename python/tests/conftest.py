@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import subprocess
 import sys
 import time
 import uuid
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from glasscache import Client
+from glasscache import AsyncClient, Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -27,6 +29,25 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0
 """How long a memcached may take until it listens, on a machine with other work."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in a loop of its own, which closes its asyncio clients."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for argument in arguments.values():
+                if isinstance(argument, AsyncClient):
+                    await stack.enter_async_context(argument)
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.fixture

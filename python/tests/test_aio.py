@@ -195,17 +195,14 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
 
 
 @pytest.mark.parametrize("method", ["set", "replace"])
-def test_a_value_over_the_clients_own_limit_leaves_no_older_one(
+async def test_a_value_over_the_clients_own_limit_leaves_no_older_one(
     method: str, server: Server
 ) -> None:
-    async def main() -> None:
-        async with AsyncClient(server.address, timeout=5, value_bytes_max=1000) as client:
-            await client.set("k", "an older value")
-            with pytest.raises(ValueTooLarge):
-                await getattr(client, method)("k", os.urandom(1001))
-            assert await client.get("k") is None
-
-    asyncio.run(main())
+    async with AsyncClient(server.address, timeout=5, value_bytes_max=1000) as client:
+        await client.set("k", "an older value")
+        with pytest.raises(ValueTooLarge):
+            await getattr(client, method)("k", os.urandom(1001))
+        assert await client.get("k") is None
 
 
 def test_an_error_names_the_server_that_is_gone(run_with_client: Callable[..., Any]) -> None:
@@ -222,15 +219,12 @@ def test_an_error_names_the_server_that_is_gone(run_with_client: Callable[..., A
     run_with_client(use_client)
 
 
-def test_a_closed_client_does_not_connect_again(server: Server) -> None:
-    async def main() -> None:
-        client = AsyncClient(server.address, timeout=5)
-        await client.set("a", 1)
-        await client.close()
-        with pytest.raises(ClientClosed):
-            await client.get("a")
-
-    asyncio.run(main())
+async def test_a_closed_client_does_not_connect_again(server: Server) -> None:
+    client = AsyncClient(server.address, timeout=5)
+    await client.set("a", 1)
+    await client.close()
+    with pytest.raises(ClientClosed):
+        await client.get("a")
 
 
 def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
@@ -271,19 +265,16 @@ def test_awaited_calls_are_counted_like_the_others(server: Server) -> None:
     assert widths == {2: 2}
 
 
-def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
-    async def main() -> None:
-        small_item_server = Server(arguments=("-I", "8k"))
-        async with AsyncClient(small_item_server.address, timeout=10) as client:
-            await client.set("k", b"kept")
-            await client.set("large", os.urandom(9 << 10), noreply=True)
-            await asyncio.sleep(0.05)
-            assert await client.get("k") == b"kept"
-            row = next(iter(client.stats()["servers"].values()))
-            assert (row["faults"], row["noreply_failures"]) == (0, 1)
-        small_item_server.stop()
-
-    asyncio.run(main())
+async def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
+    small_item_server = Server(arguments=("-I", "8k"))
+    async with AsyncClient(small_item_server.address, timeout=10) as client:
+        await client.set("k", b"kept")
+        await client.set("large", os.urandom(9 << 10), noreply=True)
+        await asyncio.sleep(0.05)
+        assert await client.get("k") == b"kept"
+        row = next(iter(client.stats()["servers"].values()))
+        assert (row["faults"], row["noreply_failures"]) == (0, 1)
+    small_item_server.stop()
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

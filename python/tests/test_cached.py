@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 from typing import TYPE_CHECKING, Any
@@ -237,22 +236,19 @@ def test_a_refresh_replaces_what_is_stored_and_what_another_is_making(client: Cl
     assert function(5) == "3 5"
 
 
-def test_an_awaited_refresh_stores_no_value_that_was_invalidated_meanwhile(
+async def test_an_awaited_refresh_stores_no_value_that_was_invalidated_meanwhile(
     glasscache_server: Server,
 ) -> None:
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            function = cached(client, ttl=60)(read_state_later)
+    async with AsyncClient(glasscache_server.address, timeout=5) as client:
+        function = cached(client, ttl=60)(read_state_later)
 
-            async def nothing() -> None:
-                pass
+        async def nothing() -> None:
+            pass
 
-            async def change() -> None:
-                STATE.update(value="new", while_reading=nothing)
-                await function.invalidate(9)
+        async def change() -> None:
+            STATE.update(value="new", while_reading=nothing)
+            await function.invalidate(9)
 
-            STATE.update(value="old", while_reading=change)
-            assert await function.refresh(9) == "old 9"
-            assert await function(9) == "new 9"
-
-    asyncio.run(main())
+        STATE.update(value="old", while_reading=change)
+        assert await function.refresh(9) == "old 9"
+        assert await function(9) == "new 9"

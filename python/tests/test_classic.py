@@ -106,9 +106,6 @@ def test_the_blocking_clients_bulk_calls_need_no_meta(classic_only_address: str)
         asyncio.run(check_bulk_calls(client))
 
 
-def test_asyncios_bulk_calls_need_no_meta(classic_only_address: str) -> None:
-    async def main() -> None:
-        async with AsyncClient(classic_only_address, **CLIENT_OPTIONS) as client:
-            await check_bulk_calls(client)
-
-    asyncio.run(main())
+async def test_asyncios_bulk_calls_need_no_meta(classic_only_address: str) -> None:
+    async with AsyncClient(classic_only_address, **CLIENT_OPTIONS) as client:
+        await check_bulk_calls(client)

@@ -160,24 +160,18 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
 
 
 @pytest.mark.parametrize("key_or_keys", ["k", ["k", "l"]])
-def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
+async def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
     stalling_server: StallingServer, key_or_keys: str | list[str]
 ) -> None:
     """Closing may take 20 s here, for a busy machine; the timeout is a minute."""
-
-    async def main() -> None:
-        client = AsyncClient(stalling_server.address, timeout=60)
-        read_call = (
-            client.get(key_or_keys)
-            if isinstance(key_or_keys, str)
-            else client.get_many(key_or_keys)
-        )
-        task = asyncio.ensure_future(read_call)
-        await asyncio.sleep(0.1)
-        task.cancel()
-        await asyncio.wait_for(client.close(), 20)
-
-    asyncio.run(main())
+    client = AsyncClient(stalling_server.address, timeout=60)
+    read_call = (
+        client.get(key_or_keys) if isinstance(key_or_keys, str) else client.get_many(key_or_keys)
+    )
+    task = asyncio.ensure_future(read_call)
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.wait_for(client.close(), 20)
 
 
 def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connected(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import math
@@ -69,28 +68,25 @@ def test_another_dialect_stores_the_value_alone(glasscache_client: Client) -> No
         assert (item.value, item.compute_info) == ("text", None)
 
 
-def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: Server) -> None:
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            now = time.time()
-            await client.set("k", ComputedValue("old", now - 50, 1e-6), ttl=16)
-            assert await client.get_or_set("k", lambda: "new", 60, early=True) == "old"
-            await client.set(
-                "k", ComputedValue("old", now - 50, 1e5), ttl=16
-            )  # it would take a day
-            assert await client.get_or_set("k", lambda: "new", 60, early=True) == "new"
-            assert await client.get("k") == "new"
+async def test_every_process_refreshes_by_the_cost_that_was_stored(
+    glasscache_server: Server,
+) -> None:
+    async with AsyncClient(glasscache_server.address, timeout=5) as client:
+        now = time.time()
+        await client.set("k", ComputedValue("old", now - 50, 1e-6), ttl=16)
+        assert await client.get_or_set("k", lambda: "new", 60, early=True) == "old"
+        await client.set("k", ComputedValue("old", now - 50, 1e5), ttl=16)  # it would take a day
+        assert await client.get_or_set("k", lambda: "new", 60, early=True) == "new"
+        assert await client.get("k") == "new"
 
-            @client.cached(ttl=60, early=True)
-            async def double(number: int) -> int:
-                return 2 * number
+        @client.cached(ttl=60, early=True)
+        async def double(number: int) -> int:
+            return 2 * number
 
-            assert await double(4) == await double(4) == await double.refresh(4) == 8
-            item = await client.get_with_meta(double.cache_key(4))
-            assert item is not None
-            assert item.compute_info is not None
-
-    asyncio.run(main())
+        assert await double(4) == await double(4) == await double.refresh(4) == 8
+        item = await client.get_with_meta(double.cache_key(4))
+        assert item is not None
+        assert item.compute_info is not None
 
 
 def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:

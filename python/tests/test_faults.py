@@ -109,7 +109,7 @@ def test_no_fault_gives_a_wrong_value_or_a_late_return(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_fault_gives_asyncio_a_wrong_value_or_a_late_return(
+async def test_no_fault_gives_asyncio_a_wrong_value_or_a_late_return(
     mode: str, faulty_server: FaultyServer
 ) -> None:
     async def get_one(client: AsyncClient, key: str, durations_s: list[float]) -> None:
@@ -124,35 +124,32 @@ def test_no_fault_gives_asyncio_a_wrong_value_or_a_late_return(
             for key, value in (await client.get_many(KEYS)).items():
                 assert is_own_value(str(key), value)
 
-    async def main() -> None:
-        async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
-            assert await client.get("k0") == value_of(b"k0")
-            faulty_server.mode = mode
-            if mode in ("no_accept", "blackhole"):
-                faulty_server.drop_connections()
-            durations_s: list[float] = []
-            for _ in range(3):
-                await asyncio.gather(
-                    *(get_one(client, key, durations_s) for key in KEYS),
-                    get_many(client),
-                    get_many(client),
-                )
-            assert max(durations_s) < TIMEOUT_S + OVERRUN_MAX_S + SCHEDULING_SLACK_S, (
-                mode,
-                max(durations_s),
+    async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
+        assert await client.get("k0") == value_of(b"k0")
+        faulty_server.mode = mode
+        if mode in ("no_accept", "blackhole"):
+            faulty_server.drop_connections()
+        durations_s: list[float] = []
+        for _ in range(3):
+            await asyncio.gather(
+                *(get_one(client, key, durations_s) for key in KEYS),
+                get_many(client),
+                get_many(client),
             )
-            faulty_server.mode = "ok"
-            started_at = time.monotonic()
-            while True:
-                with contextlib.suppress(GlasscacheError):
-                    assert is_own_value("k1", await client.get("k1"))
-                    break
-                assert time.monotonic() - started_at < 5
-                await asyncio.sleep(0.002)
-            assert time.monotonic() - started_at < RECOVERY_MAX_S + SCHEDULING_SLACK_S
-            await asyncio.gather(*(get_one(client, key, durations_s) for key in KEYS * 3))
-
-    asyncio.run(main())
+        assert max(durations_s) < TIMEOUT_S + OVERRUN_MAX_S + SCHEDULING_SLACK_S, (
+            mode,
+            max(durations_s),
+        )
+        faulty_server.mode = "ok"
+        started_at = time.monotonic()
+        while True:
+            with contextlib.suppress(GlasscacheError):
+                assert is_own_value("k1", await client.get("k1"))
+                break
+            assert time.monotonic() - started_at < 5
+            await asyncio.sleep(0.002)
+        assert time.monotonic() - started_at < RECOVERY_MAX_S + SCHEDULING_SLACK_S
+        await asyncio.gather(*(get_one(client, key, durations_s) for key in KEYS * 3))
 
 
 def test_threads_share_a_client_through_every_fault(faulty_server: FaultyServer) -> None:
@@ -232,20 +229,19 @@ def test_a_base_exception_in_the_middle_leaves_no_reply_behind(faulty_server: Fa
         signal.signal(signal.SIGALRM, handler_before)
 
 
-def test_cancelled_tasks_leave_the_others_their_own_values(faulty_server: FaultyServer) -> None:
-    async def main() -> None:
-        async with AsyncClient(faulty_server.address, timeout=2) as client:
-            for round_number in range(30):
-                tasks = [asyncio.create_task(client.get(key)) for key in KEYS]
-                await asyncio.sleep(0.0005 * (round_number % 3))
-                for task in tasks[round_number % 2 :: 2]:
-                    task.cancel()
-                values = await asyncio.gather(*tasks, return_exceptions=True)
-                for key, value in zip(KEYS, values, strict=True):
-                    if not isinstance(value, asyncio.CancelledError):
-                        assert value == value_of(key.encode())
-
-    asyncio.run(main())
+async def test_cancelled_tasks_leave_the_others_their_own_values(
+    faulty_server: FaultyServer,
+) -> None:
+    async with AsyncClient(faulty_server.address, timeout=2) as client:
+        for round_number in range(30):
+            tasks = [asyncio.create_task(client.get(key)) for key in KEYS]
+            await asyncio.sleep(0.0005 * (round_number % 3))
+            for task in tasks[round_number % 2 :: 2]:
+                task.cancel()
+            values = await asyncio.gather(*tasks, return_exceptions=True)
+            for key, value in zip(KEYS, values, strict=True):
+                if not isinstance(value, asyncio.CancelledError):
+                    assert value == value_of(key.encode())
 
 
 def test_a_stale_connection_is_replaced_without_an_error(faulty_server: FaultyServer) -> None:
@@ -256,16 +252,13 @@ def test_a_stale_connection_is_replaced_without_an_error(faulty_server: FaultySe
             assert client.get("k1") == value_of(b"k1")
 
 
-def test_asyncio_replaces_a_stale_connection_too(faulty_server: FaultyServer) -> None:
-    async def main() -> None:
-        async with AsyncClient(faulty_server.address, timeout=2) as client:
-            for _ in range(5):
-                assert await client.get("k0") == value_of(b"k0")
-                faulty_server.drop_connections()
-                await asyncio.sleep(0.01)
-                assert await client.get("k1") == value_of(b"k1")
-
-    asyncio.run(main())
+async def test_asyncio_replaces_a_stale_connection_too(faulty_server: FaultyServer) -> None:
+    async with AsyncClient(faulty_server.address, timeout=2) as client:
+        for _ in range(5):
+            assert await client.get("k0") == value_of(b"k0")
+            faulty_server.drop_connections()
+            await asyncio.sleep(0.01)
+            assert await client.get("k1") == value_of(b"k1")
 
 
 UNCERTAIN_MODES = ("hang", "close", "half_then_close", "reset", "garbage")
@@ -311,27 +304,24 @@ def test_a_removal_without_a_reply_is_repeated(
 
 
 @pytest.mark.parametrize("is_bulk", [False, True], ids=["one", "many"])
-def test_asyncio_repeats_a_removal_without_a_reply(
+async def test_asyncio_repeats_a_removal_without_a_reply(
     is_bulk: bool, faulty_server: FaultyServer
 ) -> None:
-    async def main() -> None:
-        async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
-            assert await client.get("k2") == value_of(b"k2")
-            lose_writes(faulty_server, "hang")
-            if is_bulk:
-                assert set(await client.delete_many(["k0"])) == {"k0"}
-            else:
-                with pytest.raises(GlasscacheError):
-                    await client.delete("k0")
-            faulty_server.mode, faulty_server.ignores_writes = "ok", False
-            values = None
-            while values is None:
-                with contextlib.suppress(GlasscacheError):
-                    values = await client.get_many(["k0", "k2"])
-                await asyncio.sleep(0.002)
-            assert values == {"k2": value_of(b"k2")}
-
-    asyncio.run(main())
+    async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
+        assert await client.get("k2") == value_of(b"k2")
+        lose_writes(faulty_server, "hang")
+        if is_bulk:
+            assert set(await client.delete_many(["k0"])) == {"k0"}
+        else:
+            with pytest.raises(GlasscacheError):
+                await client.delete("k0")
+        faulty_server.mode, faulty_server.ignores_writes = "ok", False
+        values = None
+        while values is None:
+            with contextlib.suppress(GlasscacheError):
+                values = await client.get_many(["k0", "k2"])
+            await asyncio.sleep(0.002)
+        assert values == {"k2": value_of(b"k2")}
 
 
 def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -> None:
@@ -386,24 +376,21 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
 
 
 @pytest.mark.parametrize("mode", UNCERTAIN_MODES)
-def test_asyncio_leaves_no_older_value_after_a_write_without_a_reply(
+async def test_asyncio_leaves_no_older_value_after_a_write_without_a_reply(
     mode: str, faulty_server: FaultyServer
 ) -> None:
-    async def main() -> None:
-        async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
-            assert await client.get("k2") == value_of(b"k2")
-            lose_writes(faulty_server, mode)
-            with pytest.raises(GlasscacheError):
-                await client.set("k0", b"new")
-            faulty_server.mode, faulty_server.ignores_writes = "ok", False
-            while True:
-                with contextlib.suppress(GlasscacheError):
-                    values = await client.get_many(["k0", "k2"])
-                    break
-                await asyncio.sleep(0.002)
-            assert values == {"k2": value_of(b"k2")}
-
-    asyncio.run(main())
+    async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
+        assert await client.get("k2") == value_of(b"k2")
+        lose_writes(faulty_server, mode)
+        with pytest.raises(GlasscacheError):
+            await client.set("k0", b"new")
+        faulty_server.mode, faulty_server.ignores_writes = "ok", False
+        while True:
+            with contextlib.suppress(GlasscacheError):
+                values = await client.get_many(["k0", "k2"])
+                break
+            await asyncio.sleep(0.002)
+        assert values == {"k2": value_of(b"k2")}
 
 
 def test_a_server_that_is_down_costs_a_call_next_to_nothing() -> None:
@@ -547,16 +534,13 @@ class RefusalFlood:
                 self.sent_bytes += len(refusals)
 
 
-def test_refusals_of_a_quiet_write_without_end_are_not_kept() -> None:
-    async def main() -> None:
-        server = RefusalFlood()
-        async with AsyncClient(server.address, timeout=5) as client:
-            await client.set("a", 1, noreply=True)
-            await asyncio.to_thread(server.thread.join, 60)
-            assert not server.thread.is_alive()
-            assert server.sent_bytes < server.SENT_BYTES_MAX
-            (server_stats,) = client.stats()["servers"].values()
-            assert server_stats["faults"] == 1
-            assert server_stats["noreply_failures"] == 1
-
-    asyncio.run(main())
+async def test_refusals_of_a_quiet_write_without_end_are_not_kept() -> None:
+    server = RefusalFlood()
+    async with AsyncClient(server.address, timeout=5) as client:
+        await client.set("a", 1, noreply=True)
+        await asyncio.to_thread(server.thread.join, 60)
+        assert not server.thread.is_alive()
+        assert server.sent_bytes < server.SENT_BYTES_MAX
+        (server_stats,) = client.stats()["servers"].values()
+        assert server_stats["faults"] == 1
+        assert server_stats["noreply_failures"] == 1

@@ -231,19 +231,16 @@ def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: s
     foreign_client.close()
 
 
-def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
-    async def main() -> None:
-        async with AsyncClient(address, timeout=30) as client:
-            await client.delete("k")
-            assert await client._reserve("k", bytes(16), 60) is True
-            assert await client.get("k", "missing") == "missing"
-            assert await client.gets("k") is None
-            assert await client.get_with_meta("k") is None
-            assert await client.get_many(["k"]) == {}
-            assert await client._reservation("k") is not None
-            await client.delete("k")
-
-    asyncio.run(main())
+async def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
+    async with AsyncClient(address, timeout=30) as client:
+        await client.delete("k")
+        assert await client._reserve("k", bytes(16), 60) is True
+        assert await client.get("k", "missing") == "missing"
+        assert await client.gets("k") is None
+        assert await client.get_with_meta("k") is None
+        assert await client.get_many(["k"]) == {}
+        assert await client._reservation("k") is not None
+        await client.delete("k")
 
 
 @pytest.mark.parametrize("dialect", ["raw"])

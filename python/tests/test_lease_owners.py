@@ -44,33 +44,30 @@ class _SlowClient(AsyncClient):
 
 @pytest.mark.parametrize("cancel_count", [1, 4])
 @pytest.mark.parametrize("is_stale", [False, True])
-def test_a_cancelled_call_gives_back_what_it_acquired(
+async def test_a_cancelled_call_gives_back_what_it_acquired(
     glasscache_client: Client, glasscache_server: Server, is_stale: bool, cancel_count: int
 ) -> None:
     async def make() -> str:
         await asyncio.sleep(0.01)
         return "made"
 
-    async def main() -> None:
-        async with _SlowClient(glasscache_server.address, timeout=5) as client:
-            for number in range(24):
-                key = f"k{number}"
-                if is_stale:
-                    glasscache_client.set(key, "old", ttl=10)
-                filling = asyncio.ensure_future(
-                    client.get_or_set(key, make, **(STALE if is_stale else COLD))
-                )
-                await asyncio.sleep(number * 0.003)
-                for _ in range(cancel_count):
-                    filling.cancel()
-                    await asyncio.sleep(0)
-                with suppress(asyncio.CancelledError):
-                    await filling
-                await settle_background_tasks()
-                assert glasscache_client._reservation(key) is None, number
-                assert glasscache_client.get(lease_key(key)) is None, number
-
-    asyncio.run(main())
+    async with _SlowClient(glasscache_server.address, timeout=5) as client:
+        for number in range(24):
+            key = f"k{number}"
+            if is_stale:
+                glasscache_client.set(key, "old", ttl=10)
+            filling = asyncio.ensure_future(
+                client.get_or_set(key, make, **(STALE if is_stale else COLD))
+            )
+            await asyncio.sleep(number * 0.003)
+            for _ in range(cancel_count):
+                filling.cancel()
+                await asyncio.sleep(0)
+            with suppress(asyncio.CancelledError):
+                await filling
+            await settle_background_tasks()
+            assert glasscache_client._reservation(key) is None, number
+            assert glasscache_client.get(lease_key(key)) is None, number
 
 
 def test_a_call_that_is_interrupted_while_it_acquires_gives_back(
@@ -107,25 +104,22 @@ def test_a_call_that_is_interrupted_while_it_acquires_gives_back(
 
 
 @pytest.mark.parametrize("deadline_ms", [5, 12, 20, 28, 36, 44, 60])
-def test_a_deadline_of_the_caller_is_none_of_what_it_gives_back(
+async def test_a_deadline_of_the_caller_is_none_of_what_it_gives_back(
     glasscache_client: Client, glasscache_server: Server, deadline_ms: int
 ) -> None:
     async def fail_slowly() -> str:
         await asyncio.sleep(0.03)
         raise ValueError("no database")
 
-    async def main() -> None:
-        async with _SlowClient(glasscache_server.address, timeout=5) as client:
-            await client.get("k")  # connected
-            with (
-                pytest.raises((ValueError, DeadlineExceeded)),
-                client.deadline(deadline_ms / 1000),
-            ):
-                await client.get_or_set("k", fail_slowly, **COLD)
-            await settle_background_tasks()
-            assert glasscache_client._reservation("k") is None
-
-    asyncio.run(main())
+    async with _SlowClient(glasscache_server.address, timeout=5) as client:
+        await client.get("k")  # connected
+        with (
+            pytest.raises((ValueError, DeadlineExceeded)),
+            client.deadline(deadline_ms / 1000),
+        ):
+            await client.get_or_set("k", fail_slowly, **COLD)
+        await settle_background_tasks()
+        assert glasscache_client._reservation("k") is None
 
 
 def test_a_lease_of_another_is_not_released() -> None:
@@ -156,7 +150,9 @@ def test_a_lease_of_another_is_not_released() -> None:
 
 @pytest.mark.parametrize("cancel_after", range(8))
 @pytest.mark.parametrize("fails", [False, True])
-def test_steps_that_acquire_are_carried_out_to_their_end(cancel_after: int, fails: bool) -> None:
+async def test_steps_that_acquire_are_carried_out_to_their_end(
+    cancel_after: int, fails: bool
+) -> None:
     events: list[str] = []
 
     class Resource:
@@ -181,19 +177,16 @@ def test_steps_that_acquire_are_carried_out_to_their_end(cancel_after: int, fail
         finally:
             yield Release(give_back())
 
-    async def main() -> None:
-        task = asyncio.ensure_future(carry_out_async(use()))
-        for _ in range(cancel_after):
-            await asyncio.sleep(0)
-        task.cancel()
-        with suppress(asyncio.CancelledError, ValueError):
-            await task
-        await settle_background_tasks()
-        begun = bool(events)
-        assert not begun or events[:2] == ["first", "second"]
-        assert not begun or events.count("given back") == 1
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(carry_out_async(use()))
+    for _ in range(cancel_after):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError, ValueError):
+        await task
+    await settle_background_tasks()
+    begun = bool(events)
+    assert not begun or events[:2] == ["first", "second"]
+    assert not begun or events.count("given back") == 1
 
 
 def test_a_dialect_without_reservations_fills_at_once_when_the_cache_is_down() -> None:

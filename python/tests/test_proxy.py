@@ -112,19 +112,16 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) 
         assert client.get("large") == large_value
 
 
-def test_asyncio_falls_back_to_classic_commands(proxy: NutcrackerProxy) -> None:
-    async def main() -> None:
-        async with AsyncClient(proxy.address, timeout=5) as client:
-            values = {f"k{number}": number for number in range(100)}
-            assert await client.set_many(values, ttl=60) == {}
-            values_read = await asyncio.gather(*(client.get(key) for key in values))
-            assert values_read == list(values.values())
-            assert await client.get_many(list(values)) == values
-            await client.delete_many(list(values))
-            assert await client.get_many(list(values)) == {}
-            assert await client.incr("n", 1) is None
-
-    asyncio.run(main())
+async def test_asyncio_falls_back_to_classic_commands(proxy: NutcrackerProxy) -> None:
+    async with AsyncClient(proxy.address, timeout=5) as client:
+        values = {f"k{number}": number for number in range(100)}
+        assert await client.set_many(values, ttl=60) == {}
+        values_read = await asyncio.gather(*(client.get(key) for key in values))
+        assert values_read == list(values.values())
+        assert await client.get_many(list(values)) == values
+        await client.delete_many(list(values))
+        assert await client.get_many(list(values)) == {}
+        assert await client.incr("n", 1) is None
 
 
 def test_meta_is_tried_once_for_each_server(proxy: NutcrackerProxy) -> None:

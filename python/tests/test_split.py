@@ -235,34 +235,30 @@ def test_reads_during_two_writers_never_mix_the_pieces_of_two_writes() -> None:
     assert counted_misses <= missed_reads
 
 
-def test_the_asyncio_client_stores_and_reads_values_in_pieces(
+async def test_the_asyncio_client_stores_and_reads_values_in_pieces(
     glasscache_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
-
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            value = [1.5] * 5000
-            assert await client.set("async", value, ttl=60, split=True)
-            assert await client.get("async", deadline=5) == value
-            assert await client.gat("async", 60) == value
-            value_and_unique = await client.gets("async")
-            assert value_and_unique is not None
-            assert value_and_unique[0] == value
-            item = await client.get_with_meta("async")
-            assert item is not None
-            assert item.value == value
-            assert await client.get_many(["async", "none"], deadline=5) == {"async": value}
-            assert await client.gets_many(["async"]) == {"async": value_and_unique}
-            async with client.pipeline() as pipeline:
-                pipeline.get("async")
-            assert pipeline.results == [value]
-            assert await client.get_or_set("made", lambda: value, 60, split=True) == value
-            assert await client.get("made") == value
-            assert await client.delete("async")
-            assert await client.get("async", 7) == 7
-
-    asyncio.run(main())
+    async with AsyncClient(glasscache_server.address, timeout=5) as client:
+        value = [1.5] * 5000
+        assert await client.set("async", value, ttl=60, split=True)
+        assert await client.get("async", deadline=5) == value
+        assert await client.gat("async", 60) == value
+        value_and_unique = await client.gets("async")
+        assert value_and_unique is not None
+        assert value_and_unique[0] == value
+        item = await client.get_with_meta("async")
+        assert item is not None
+        assert item.value == value
+        assert await client.get_many(["async", "none"], deadline=5) == {"async": value}
+        assert await client.gets_many(["async"]) == {"async": value_and_unique}
+        async with client.pipeline() as pipeline:
+            pipeline.get("async")
+        assert pipeline.results == [value]
+        assert await client.get_or_set("made", lambda: value, 60, split=True) == value
+        assert await client.get("made") == value
+        assert await client.delete("async")
+        assert await client.get("async", 7) == 7
 
 
 @pytest.mark.parametrize(

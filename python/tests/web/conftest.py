@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from glasscache import Client, Server
 
 
 @pytest.fixture
-def run_async(glasscache_client: Client, glasscache_server: Server) -> Any:
-    """Return a function that runs a coroutine function with a client of an empty cache."""
-
-    def run_scenario(scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with AsyncClient(glasscache_server.address, timeout=5) as client:
-                await scenario(client)
-
-        asyncio.run(main())
-
-    return run_scenario
+def client(glasscache_client: Client, glasscache_server: Server) -> AsyncClient:
+    """Return a client of an empty cache for a test that is a coroutine function, which closes it."""
+    return AsyncClient(glasscache_server.address, timeout=5)
 
 
 @pytest.fixture

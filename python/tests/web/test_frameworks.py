@@ -146,91 +146,89 @@ def test_a_page_of_django_fragments_is_read_by_one_request(glasscache_server: Se
     assert completed.stdout.strip() == "get_many"
 
 
-def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: Server) -> None:
+async def test_an_endpoint_runs_once_for_requests_at_the_same_time(
+    glasscache_server: Server,
+) -> None:
     pytest.importorskip("fastapi", reason="fastapi is not installed")
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     from fastapi import FastAPI, Request, Response
     from glasscache.contrib.fastapi import cached_response
 
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            app = FastAPI()
-            CALLS.clear()
+    async with AsyncClient(glasscache_server.address, timeout=5) as client:
+        app = FastAPI()
+        CALLS.clear()
 
-            async def lamp(number: int, request: Request) -> dict[str, Any]:
-                CALLS.append(request.url.path)
-                await asyncio.sleep(0.05)
-                return {"number": number}
+        async def lamp(number: int, request: Request) -> dict[str, Any]:
+            CALLS.append(request.url.path)
+            await asyncio.sleep(0.05)
+            return {"number": number}
 
-            async def whole_response(make_response: Any = Response) -> Response:
-                return make_response("x")
+        async def whole_response(make_response: Any = Response) -> Response:
+            return make_response("x")
 
-            # Annotations of a function in a function are texts that FastAPI cannot resolve.
-            lamp.__annotations__ = {"number": int, "request": Request}
-            whole_response.__annotations__ = {}
-            with pytest.raises(TypeError, match="lamp takes the request as 'request'"):
-                cached_response(client, ttl=60)(lamp)
-            options: Any = {"ttl": 60, "tags": ["lamps"], "ignore": ["request"]}
-            cached_endpoint = cached_response(client, **options)(lamp)
-            app.get("/lamps/{number}")(cached_endpoint)
-            app.get("/whole")(cached_response(client, ttl=60)(whole_response))
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
-                replies = await asyncio.gather(*(browser.get("/lamps/7") for _ in range(20)))
-                assert {reply.text for reply in replies} == {'{"number":7}'}
-                assert len(CALLS) == 1
-                await client.invalidate_tag("lamps")
-                await browser.get("/lamps/7")
-                assert len(CALLS) == 2
-                with pytest.raises(TypeError, match="CacheASGI"):
-                    await browser.get("/whole")
-
-    asyncio.run(main())
+        # Annotations of a function in a function are texts that FastAPI cannot resolve.
+        lamp.__annotations__ = {"number": int, "request": Request}
+        whole_response.__annotations__ = {}
+        with pytest.raises(TypeError, match="lamp takes the request as 'request'"):
+            cached_response(client, ttl=60)(lamp)
+        options: Any = {"ttl": 60, "tags": ["lamps"], "ignore": ["request"]}
+        cached_endpoint = cached_response(client, **options)(lamp)
+        app.get("/lamps/{number}")(cached_endpoint)
+        app.get("/whole")(cached_response(client, ttl=60)(whole_response))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
+            replies = await asyncio.gather(*(browser.get("/lamps/7") for _ in range(20)))
+            assert {reply.text for reply in replies} == {'{"number":7}'}
+            assert len(CALLS) == 1
+            await client.invalidate_tag("lamps")
+            await browser.get("/lamps/7")
+            assert len(CALLS) == 2
+            with pytest.raises(TypeError, match="CacheASGI"):
+                await browser.get("/whole")
 
 
-def test_an_endpoint_declares_what_of_the_request_is_in_its_key(glasscache_server: Server) -> None:
+async def test_an_endpoint_declares_what_of_the_request_is_in_its_key(
+    glasscache_server: Server,
+) -> None:
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     starlette_requests = pytest.importorskip("starlette.requests", reason="starlette is needed")
     from glasscache.contrib.fastapi import cached_response
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
 
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+    async with AsyncClient(glasscache_server.address, timeout=5) as client:
 
-            async def visitor_of(request) -> Any:  # type: ignore[no-untyped-def] # noqa: ANN001 - as many write it
-                return {"who": request.cookies.get("session")}
+        async def visitor_of(request) -> Any:  # type: ignore[no-untyped-def] # noqa: ANN001 - as many write it
+            return {"who": request.cookies.get("session")}
 
-            async def annotated(connection: Any) -> None: ...
+        async def annotated(connection: Any) -> None: ...
 
-            annotated.__annotations__ = {"connection": starlette_requests.HTTPConnection | None}
+        annotated.__annotations__ = {"connection": starlette_requests.HTTPConnection | None}
 
-            async def in_texts(connection: Any, other: Any) -> None: ...
+        async def in_texts(connection: Any, other: Any) -> None: ...
 
-            in_texts.__annotations__ = {
-                "connection": "Annotated[Request, 1] | None",
-                "other": "Local",
-            }
-            for endpoint in (visitor_of, annotated, in_texts):
-                with pytest.raises(TypeError, match="nothing of it is in the key"):
-                    cached_response(client, ttl=60)(endpoint)
-            cached_visitor = cached_response(
-                client, ttl=60, vary=lambda request: request.cookies.get("session")
-            )(visitor_of)
+        in_texts.__annotations__ = {
+            "connection": "Annotated[Request, 1] | None",
+            "other": "Local",
+        }
+        for endpoint in (visitor_of, annotated, in_texts):
+            with pytest.raises(TypeError, match="nothing of it is in the key"):
+                cached_response(client, ttl=60)(endpoint)
+        cached_visitor = cached_response(
+            client, ttl=60, vary=lambda request: request.cookies.get("session")
+        )(visitor_of)
 
-            async def page(request: Any) -> JSONResponse:
-                return JSONResponse(await cached_visitor(request))
+        async def page(request: Any) -> JSONResponse:
+            return JSONResponse(await cached_visitor(request))
 
-            app = Starlette()
-            app.add_route("/who", page)
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
-                for session in ("a", "b", "a", "b"):
-                    reply = await browser.get("/who", headers={"cookie": f"session={session}"})
-                    assert reply.json() == {"who": session}
-            assert cached_visitor.cache_info().fills == 2
-
-    asyncio.run(main())
+        app = Starlette()
+        app.add_route("/who", page)
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
+            for session in ("a", "b", "a", "b"):
+                reply = await browser.get("/who", headers={"cookie": f"session={session}"})
+                assert reply.json() == {"who": session}
+        assert cached_visitor.cache_info().fills == 2
 
 
 def test_flask_caching_takes_the_backend(glasscache_server: Server) -> None:

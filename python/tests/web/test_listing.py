@@ -48,31 +48,30 @@ async def store_responses(
 
 
 @pytest.mark.parametrize("namespace", ["", "shop:"])
-def test_a_scan_finds_the_responses_of_a_tag(glasscache_server: Server, namespace: str) -> None:
-    async def main() -> None:
-        async with AsyncClient(glasscache_server.address, timeout=5, namespace=namespace) as client:
-            await client.flush()
-            await store_responses(client, 30)
-            await store_responses(client, 5, CacheSettings(namespace="other"))
-            purger = AsyncPurger(client, Rules.from_text(RULES))
-            lamp_urls = sorted(f"shop.example/lamps/{number}" for number in range(30))
-            listing = await purger.list_tag("lamp")
-            assert listing.urls == lamp_urls
-            assert listing.is_complete
-            assert listing.keys_scanned >= 60
-            assert (await purger.list_tag("never")).urls == []
-            bounded_listing = await purger.list_tag("lamp", urls_max=7)
-            assert (len(bounded_listing.urls), bounded_listing.is_complete) == (7, False)
-            assert not (await purger.list_tag("lamp", keys_max=3)).is_complete
-            await purger.tag("lamp", soft=True)
-            assert (await purger.list_tag("lamp")).urls == lamp_urls  # stale ones are still served
-            await purger.prefix("shop.example/lamps/1")
-            assert len((await purger.list_tag("lamp")).urls) == 19
-            await purger.tag("lamp")
-            assert (await purger.list_tag("lamp")).urls == []
-            assert len((await purger.list_tag("rest")).urls) == 30
-
-    asyncio.run(main())
+async def test_a_scan_finds_the_responses_of_a_tag(
+    glasscache_server: Server, namespace: str
+) -> None:
+    async with AsyncClient(glasscache_server.address, timeout=5, namespace=namespace) as client:
+        await client.flush()
+        await store_responses(client, 30)
+        await store_responses(client, 5, CacheSettings(namespace="other"))
+        purger = AsyncPurger(client, Rules.from_text(RULES))
+        lamp_urls = sorted(f"shop.example/lamps/{number}" for number in range(30))
+        listing = await purger.list_tag("lamp")
+        assert listing.urls == lamp_urls
+        assert listing.is_complete
+        assert listing.keys_scanned >= 60
+        assert (await purger.list_tag("never")).urls == []
+        bounded_listing = await purger.list_tag("lamp", urls_max=7)
+        assert (len(bounded_listing.urls), bounded_listing.is_complete) == (7, False)
+        assert not (await purger.list_tag("lamp", keys_max=3)).is_complete
+        await purger.tag("lamp", soft=True)
+        assert (await purger.list_tag("lamp")).urls == lamp_urls  # stale ones are still served
+        await purger.prefix("shop.example/lamps/1")
+        assert len((await purger.list_tag("lamp")).urls) == 19
+        await purger.tag("lamp")
+        assert (await purger.list_tag("lamp")).urls == []
+        assert len((await purger.list_tag("rest")).urls) == 30
 
 
 def test_the_command_lists_and_purges(glasscache_server: Server, tmp_path: Path) -> None:

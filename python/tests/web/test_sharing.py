@@ -76,17 +76,14 @@ def test_a_rules_ttl_replaces_the_lifetime_and_nothing_else(
     assert ("hit" in replies[1].cache_status) is (detail == "hit")
 
 
-def test_what_was_stored_for_visitors_is_not_sent_to_a_request_with_a_cookie(
-    run_async: Any,
+async def test_what_was_stored_for_visitors_is_not_sent_to_a_request_with_a_cookie(
+    client: AsyncClient,
 ) -> None:
-    async def scenario(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(lambda _: {}), client, Rules.from_text(TTL))
-        for fields in ({"cookie": "session=1"}, {"x-api-key": "k"}, {"authorization": "x"}):
-            visitor_reply = await send_request(cache)
-            assert (await send_request(cache, fields=fields)).body != visitor_reply.body
-            assert (await send_request(cache)).body == visitor_reply.body
-
-    run_async(scenario)
+    cache = CacheASGI(Origin(lambda _: {}), client, Rules.from_text(TTL))
+    for fields in ({"cookie": "session=1"}, {"x-api-key": "k"}, {"authorization": "x"}):
+        visitor_reply = await send_request(cache)
+        assert (await send_request(cache, fields=fields)).body != visitor_reply.body
+        assert (await send_request(cache)).body == visitor_reply.body
 
 
 @pytest.mark.parametrize("scope_entries", [{"user": "a"}, {"session": {"user": 1}}, TLS_CLIENT])
@@ -149,73 +146,64 @@ def test_no_redirect_leads_to_itself(
         assert send_wsgi_request(cache, "/lamps")["location"] == "/lamps/"
 
 
-def test_a_write_invalidates_what_rules_for_get_have_stored(run_async: Any) -> None:
+async def test_a_write_invalidates_what_rules_for_get_have_stored(client: AsyncClient) -> None:
     rules = Rules.from_text("""
         [[rule]]
         name = "pages"
         when = { method = "GET", header = { x-debug = false } }
         then = { ttl = 300, canonicalise = { query_drop = ["utm_*"], host = "www.shop.example" } }
     """)
-
-    async def scenario(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(lambda _: {}), client, rules)
-        for write_fields in ({}, {"x-debug": "1"}):
-            old_reply = await send_request(cache, "/a?utm_x=1")
-            await send_request(cache, "/a", "POST", write_fields)
-            assert (await send_request(cache, "/a")).body != old_reply.body
-
-    run_async(scenario)
+    cache = CacheASGI(Origin(lambda _: {}), client, rules)
+    for write_fields in ({}, {"x-debug": "1"}):
+        old_reply = await send_request(cache, "/a?utm_x=1")
+        await send_request(cache, "/a", "POST", write_fields)
+        assert (await send_request(cache, "/a")).body != old_reply.body
 
 
-def test_purges_find_every_spelling(run_async: Any, glasscache_client: Client) -> None:
+async def test_purges_find_every_spelling(client: AsyncClient, glasscache_client: Client) -> None:
     rules = Rules.from_text('[[rule]]\nthen = { ttl = 300, tags = ["front page"] }')
     spellings = ("http://shop.example/a%40b", "http://SHOP.example.:80/%61@b")
-
-    async def scenario(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(lambda _: {}), client, rules)
-        purger = AsyncPurger(client, rules)
-        purges: list[Any] = [lambda url=url: purger.url(url) for url in spellings]
-        purges += [
-            lambda: purger.tag("front page"),
-            lambda: purger.prefix("Shop.Example:80/%61%40"),
-        ]
-        for purge in purges:
-            old_reply = await send_request(cache, "/a@b")
-            assert (await send_request(cache, "/a@b")).body == old_reply.body
-            await purge()
-            assert (await send_request(cache, "/a@b")).body != old_reply.body
-        with pytest.raises(TypeError, match=r"write glasscache.web.AsyncPurger\(client\)"):
-            Purger(client)
-        with pytest.raises(TypeError, match=r"write glasscache.web.Purger\(client\)"):
-            AsyncPurger(glasscache_client)
-
-    run_async(scenario)
+    cache = CacheASGI(Origin(lambda _: {}), client, rules)
+    purger = AsyncPurger(client, rules)
+    purges: list[Any] = [lambda url=url: purger.url(url) for url in spellings]
+    purges += [
+        lambda: purger.tag("front page"),
+        lambda: purger.prefix("Shop.Example:80/%61%40"),
+    ]
+    for purge in purges:
+        old_reply = await send_request(cache, "/a@b")
+        assert (await send_request(cache, "/a@b")).body == old_reply.body
+        await purge()
+        assert (await send_request(cache, "/a@b")).body != old_reply.body
+    with pytest.raises(TypeError, match=r"write glasscache.web.AsyncPurger\(client\)"):
+        Purger(client)
+    with pytest.raises(TypeError, match=r"write glasscache.web.Purger\(client\)"):
+        AsyncPurger(glasscache_client)
 
 
-def test_the_application_and_caches_downstream_get_what_a_rule_varies_on(run_async: Any) -> None:
+async def test_the_application_and_caches_downstream_get_what_a_rule_varies_on(
+    client: AsyncClient,
+) -> None:
     selectors = '["language", "device", "cookie:lang", "header:X-Plan"]'
     rules = Rules.from_text(f"[[rule]]\nthen = {{ ttl = 60, vary_on = {selectors} }}")
 
-    async def scenario(client: AsyncClient) -> None:
-        def echo(call: dict[str, Any]) -> Any:
-            fields = call["fields"]
-            text = f"{fields.get('accept-language')} {fields.get('user-agent')}"
-            return 200, {"vary": "Accept", "etag": '"a"'}, text.encode()
+    def echo(call: dict[str, Any]) -> Any:
+        fields = call["fields"]
+        text = f"{fields.get('accept-language')} {fields.get('user-agent')}"
+        return 200, {"vary": "Accept", "etag": '"a"'}, text.encode()
 
-        cache = CacheASGI(Origin(echo), client, rules)
-        first, second = [
-            await send_request(cache, fields={"accept-language": language, "user-agent": agent})
-            for language, agent in (("de, fr;q=0.9", "Mobile A"), ("DE-AT,en", "Android B"))
-        ]
-        for reply in (first, second):
-            assert reply["vary"] == "Accept, accept-language, user-agent, cookie, x-plan"
-            assert reply.body.startswith(b"de Mozilla")
-        assert "hit" in second.cache_status
-        fields = {"accept-language": "de", "user-agent": "Mobile", "if-none-match": '"a"'}
-        not_modified = await send_request(cache, fields=fields)
-        assert (not_modified.status, not_modified["vary"]) == (304, first["vary"])
-
-    run_async(scenario)
+    cache = CacheASGI(Origin(echo), client, rules)
+    first, second = [
+        await send_request(cache, fields={"accept-language": language, "user-agent": agent})
+        for language, agent in (("de, fr;q=0.9", "Mobile A"), ("DE-AT,en", "Android B"))
+    ]
+    for reply in (first, second):
+        assert reply["vary"] == "Accept, accept-language, user-agent, cookie, x-plan"
+        assert reply.body.startswith(b"de Mozilla")
+    assert "hit" in second.cache_status
+    fields = {"accept-language": "de", "user-agent": "Mobile", "if-none-match": '"a"'}
+    not_modified = await send_request(cache, fields=fields)
+    assert (not_modified.status, not_modified["vary"]) == (304, first["vary"])
 
 
 def test_a_stale_response_replaces_an_exception_only_where_the_response_allows_it(

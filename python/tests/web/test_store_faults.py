@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
@@ -43,17 +42,14 @@ def silent_server() -> Iterator[str]:
         connection.close()
 
 
-def test_a_silent_store_never_fails_a_response(silent_server: str) -> None:
-    async def main() -> None:
-        async with AsyncClient(silent_server, timeout=TIMEOUT_S) as client:
-            cache = CacheASGI(Origin(), client, settings=SETTINGS)
-            for number in (1, 2):
-                reply = await send_request(cache)
-                assert (reply.status, reply.body) == (200, f"body {number}".encode())
-            assert (await send_request(cache, method="POST")).status == 200
-            assert cache.counters["store_errors"] >= 3
-
-    asyncio.run(main())
+async def test_a_silent_store_never_fails_a_response(silent_server: str) -> None:
+    async with AsyncClient(silent_server, timeout=TIMEOUT_S) as client:
+        cache = CacheASGI(Origin(), client, settings=SETTINGS)
+        for number in (1, 2):
+            reply = await send_request(cache)
+            assert (reply.status, reply.body) == (200, f"body {number}".encode())
+        assert (await send_request(cache, method="POST")).status == 200
+        assert cache.counters["store_errors"] >= 3
 
 
 def test_a_silent_store_never_fails_a_wsgi_response(silent_server: str) -> None:
@@ -87,45 +83,38 @@ class WrongValueClient(FailingClient):
     "wrong_value",
     [b"", b"GCW2", b"GCW2" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
 )
-def test_a_store_that_returns_wrong_data_never_fails_a_response(
-    run_async: Any, wrong_value: Any
+async def test_a_store_that_returns_wrong_data_never_fails_a_response(
+    client: AsyncClient, wrong_value: Any
 ) -> None:
-    async def scenario(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(), WrongValueClient(client, wrong_value), settings=SETTINGS)  # type: ignore[arg-type]
-        for number in (1, 2):
-            reply = await send_request(cache)
-            assert (reply.status, reply.body) == (200, f"body {number}".encode())
-
-    run_async(scenario)
+    cache = CacheASGI(Origin(), WrongValueClient(client, wrong_value), settings=SETTINGS)  # type: ignore[arg-type]
+    for number in (1, 2):
+        reply = await send_request(cache)
+        assert (reply.status, reply.body) == (200, f"body {number}".encode())
 
 
-def test_a_response_stored_under_the_key_of_another_url_is_a_miss(run_async: Any) -> None:
-    async def scenario(client: AsyncClient) -> None:
-        origin = Origin(lambda call: (200, {"cache-control": "max-age=60"}, call["path"].encode()))
-        cache = CacheASGI(origin, client)
-        for path in ("/a", "/b"):
-            await send_request(cache, path)
-        key_a, key_b = (key_of_url(cache.shared, f"http://shop.example/{name}") for name in "ab")
-        await client.set(key_b, await client.get(key_a))
-        reply = await send_request(cache, "/b")
-        assert (reply.body, "hit" in reply.cache_status) == (b"/b", False)
-        assert (await send_request(cache, "/b")).body == b"/b"
-        assert cache.counters["unreadable"] > 0
-
-    run_async(scenario)
+async def test_a_response_stored_under_the_key_of_another_url_is_a_miss(
+    client: AsyncClient,
+) -> None:
+    origin = Origin(lambda call: (200, {"cache-control": "max-age=60"}, call["path"].encode()))
+    cache = CacheASGI(origin, client)
+    for path in ("/a", "/b"):
+        await send_request(cache, path)
+    key_a, key_b = (key_of_url(cache.shared, f"http://shop.example/{name}") for name in "ab")
+    await client.set(key_b, await client.get(key_a))
+    reply = await send_request(cache, "/b")
+    assert (reply.body, "hit" in reply.cache_status) == (b"/b", False)
+    assert (await send_request(cache, "/b")).body == b"/b"
+    assert cache.counters["unreadable"] > 0
 
 
 @pytest.mark.parametrize("method", ["set", "add", "cas", "delete"])
-def test_a_store_that_acknowledges_and_forgets_never_fails_a_response(
-    run_async: Any, method: str
+async def test_a_store_that_acknowledges_and_forgets_never_fails_a_response(
+    client: AsyncClient, method: str
 ) -> None:
-    async def scenario(client: AsyncClient) -> None:
-        forgetting_client = FailingClient(
-            client, lambda called_name: True if called_name == method else None
-        )
-        cache = CacheASGI(Origin(), forgetting_client, settings=SETTINGS)  # type: ignore[arg-type]
-        for _ in range(3):
-            assert (await send_request(cache)).status == 200
-        assert (await send_request(cache, method="POST")).status == 200
-
-    run_async(scenario)
+    forgetting_client = FailingClient(
+        client, lambda called_name: True if called_name == method else None
+    )
+    cache = CacheASGI(Origin(), forgetting_client, settings=SETTINGS)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert (await send_request(cache)).status == 200
+    assert (await send_request(cache, method="POST")).status == 200

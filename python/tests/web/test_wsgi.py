@@ -59,7 +59,11 @@ class StreamedBody:
 
 
 def send_request(
-    app: Any, url: str = "/", method: str = "GET", fields: dict[str, str] | None = None
+    app: Any,
+    url: str = "/",
+    method: str = "GET",
+    fields: dict[str, str] | None = None,
+    **environ_entries: Any,
 ) -> Reply:
     path, _, query = url.partition("?")
     environ = {
@@ -69,6 +73,7 @@ def send_request(
         "wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False,
         "HTTP_HOST": "shop.example",
         **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in (fields or {}).items()},
+        **environ_entries,
     }  # fmt: skip
     reply = Reply()
 
