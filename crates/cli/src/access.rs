@@ -1,19 +1,13 @@
 //! The options by which `bench`, `profile` and `warm` reach a server that encrypts or requires a login.
 //!
-//! The client crate decides which certificates are trusted and which users and passwords are valid. The lab's
-//! connections get their TLS sessions and their login from it, so both halves of a command connect alike.
+//! The client crate decides which certificates are trusted and which users and passwords are valid.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use glasscache_client::{Address, Error, Login, Tls, TlsFiles};
-use glasscache_lab::access::{Access, Endpoint, NewTlsSession, Protocol};
+use glasscache_client::{Error, Login, Tls, TlsFiles};
+use glasscache_lab::access::{Access, AccessError, Credentials, Protocol};
 
 use crate::output::Failure;
-
-/// How long each address of a name may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The options for encryption and login.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -88,47 +82,17 @@ pub(crate) fn missing_target_failure() -> Failure {
     )
 }
 
-/// The encryption and the login of each connection to a server; by default neither.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Credentials {
-    /// Makes the TLS sessions; `None` for unencrypted connections.
-    pub(crate) tls: Option<Tls>,
-    /// The login, if the server requires one.
-    pub(crate) login: Option<Login>,
-}
-
-impl Credentials {
-    /// How the lab's connections reach the server at `address`: its endpoint, this protocol, encryption and login.
-    pub(crate) fn access_to(&self, address: &str, protocol: Protocol) -> Result<Access, Failure> {
-        let endpoint = Endpoint::find(address, CONNECT_TIMEOUT).map_err(|error| {
-            Failure::usage(format!("{address}: not an address: {error}"))
-                .with_hint("addresses are host:port or unix:PATH")
-        })?;
-        let mut login_request = Vec::new();
-        if let Some(login) = &self.login {
-            let write_result = match protocol {
-                Protocol::Text | Protocol::Meta => login.write(&mut login_request),
-                Protocol::Binary => login.write_binary(&mut login_request, 0),
-            };
-            write_result.map_err(Failure::usage)?;
+/// How connections reach the server at `address`, with this protocol, encryption and login.
+pub(crate) fn find_access(
+    address: &str,
+    protocol: Protocol,
+    credentials: &Credentials,
+) -> Result<Access, Failure> {
+    Access::find(address, protocol, credentials).map_err(|error| {
+        let failure = Failure::usage(error.to_string());
+        match error {
+            AccessError::Address(..) => failure.with_hint("addresses are host:port or unix:PATH"),
+            AccessError::Tls(_) => failure,
         }
-        Ok(Access {
-            endpoint,
-            protocol,
-            tls: self.new_tls_session_maker(address)?,
-            login_request: self.login.as_ref().map(|_| login_request),
-        })
-    }
-
-    /// A function that makes TLS sessions; in each the server has to show the name that it has in `address`.
-    fn new_tls_session_maker(&self, address: &str) -> Result<Option<NewTlsSession>, Failure> {
-        let Some(tls) = self.tls.clone() else {
-            return Ok(None);
-        };
-        let Address { endpoint, .. } =
-            Address::parse(address).map_err(|error| Failure::usage(error.to_string()))?;
-        tls.session(&endpoint)
-            .map_err(|reason| Failure::usage(format!("{address}: {reason} (--tls)")))?;
-        Ok(Some(Arc::new(move || tls.session(&endpoint))))
-    }
+    })
 }

@@ -1,15 +1,15 @@
 //! The targets of commands that measure a running server: any that speaks memcached, or one started here.
 
 use std::io::ErrorKind;
-use std::str::FromStr;
+use std::ops::Deref;
 use std::time::Duration;
 
-use glasscache_lab::access::{self, Access, Endpoint, ProbeError, Protocol};
-use glasscache_lab::proc::Meter;
+use glasscache_lab::access::{Access, Credentials, ProbeError, Protocol};
+use glasscache_lab::target::{CallError, Target};
 use glasscache_server::RunningServer;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::access::Credentials;
+use crate::access::find_access;
 use crate::embedded::EmbeddedServer;
 use crate::output::{Exit, Failure};
 
@@ -19,19 +19,18 @@ const EMBEDDED_MEMORY_BYTES: u64 = 1 << 30;
 const NEEDS_TLS: &str =
     "a server that encrypts needs --tls, which `bench`, `profile` and `warm` have";
 
-/// A server under measurement.
+/// A server under measurement, which is stopped afterwards if it was started here.
 pub(crate) struct LiveTarget {
-    /// Its address as given, or `embedded`.
-    pub name: String,
-    /// How the lab's connections reach it: endpoint, protocol, encryption and login.
-    pub access: Access,
-    /// The encryption and the login of our client.
-    pub credentials: Credentials,
-    /// Its reply to `version`.
-    pub version: String,
-    /// Its CPU time, if its process is on this machine and can be seen.
-    pub meter: Meter,
+    target: Target,
     embedded: Option<RunningServer>,
+}
+
+impl Deref for LiveTarget {
+    type Target = Target;
+
+    fn deref(&self) -> &Target {
+        &self.target
+    }
 }
 
 impl LiveTarget {
@@ -44,56 +43,20 @@ impl LiveTarget {
         let Some(address) = address else {
             return LiveTarget::start_embedded(protocol);
         };
-        let access = credentials.access_to(address, protocol)?;
-        let version = read_version(address, &access)?;
-        let meter = find_meter(&access);
-        Ok(LiveTarget {
-            name: address.to_owned(),
-            access,
-            credentials: credentials.clone(),
-            version,
-            meter,
-            embedded: None,
-        })
+        let access = find_access(address, protocol, credentials)?;
+        let target = Target::open(address, access.clone());
+        let target = target.map_err(|error| probe_failure(address, &access, &error))?;
+        Ok(LiveTarget { target, embedded: None })
     }
 
     fn start_embedded(protocol: Protocol) -> Result<LiveTarget, Failure> {
         let EmbeddedServer { running, address, meter } =
             EmbeddedServer::start(EMBEDDED_MEMORY_BYTES, 1)?;
-        let access = Access { protocol, ..Access::from(address) };
-        Ok(LiveTarget {
-            name: "embedded".to_owned(),
-            version: read_version("embedded", &access)?,
-            access,
-            credentials: Credentials::default(),
-            meter,
-            embedded: Some(running),
-        })
-    }
-
-    /// The address for a client; by name if the name is verified, else the one that the lab's connections have.
-    pub(crate) fn address(&self) -> String {
-        if self.access.tls.is_some() { self.name.clone() } else { self.access.endpoint.to_string() }
-    }
-
-    /// Whether the server is on this machine.
-    pub(crate) fn is_local(&self) -> bool {
-        is_local(&self.access.endpoint)
-    }
-
-    /// A number from its general counters.
-    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        let rows = access::request_general_statistics(&self.access).ok()?;
-        find_number(&rows, name)
-    }
-
-    /// Name and version for a table.
-    pub(crate) fn describe(&self) -> String {
-        let protocol = match self.access.protocol {
-            Protocol::Text | Protocol::Meta => "",
-            Protocol::Binary => ", binary",
-        };
-        format!("{} ({}{protocol})", self.name, self.version)
+        let target = Target::open_embedded(address, meter, protocol);
+        let target = target.map_err(|error| {
+            probe_failure("embedded", &Access { protocol, ..Access::from(address) }, &error)
+        })?;
+        Ok(LiveTarget { target, embedded: Some(running) })
     }
 }
 
@@ -106,9 +69,10 @@ impl Drop for LiveTarget {
     }
 }
 
-fn read_version(name: &str, access: &Access) -> Result<String, Failure> {
-    access::request_version(access).map_err(|error| match error {
-        ProbeError::Io(error) => unreachable_failure(name, access, &error),
+/// The failure of a server whose version is not known.
+fn probe_failure(name: &str, access: &Access, error: &ProbeError) -> Failure {
+    match error {
+        ProbeError::Io(error) => unreachable_failure(name, access, error),
         ProbeError::LoginRequired => {
             let message = format!("{name} wants a login before other commands");
             Failure::new(Exit::Unreachable, message).with_hint(
@@ -119,8 +83,8 @@ fn read_version(name: &str, access: &Access) -> Result<String, Failure> {
             let message = format!("{name} expects TLS: its reply was a TLS alert");
             Failure::new(Exit::BadData, message).with_hint(NEEDS_TLS)
         }
-        ProbeError::NotMemcached(reply) => not_memcached_failure(name, access, &reply),
-    })
+        ProbeError::NotMemcached(reply) => not_memcached_failure(name, access, reply),
+    }
 }
 
 fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> Failure {
@@ -134,7 +98,7 @@ fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> F
         ),
         // Some servers that encrypt close on a login in plain text without an alert.
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
-            if access.tls.is_none() && access.login_request.is_some() =>
+            if access.credentials.tls.is_none() && access.credentials.login.is_some() =>
         {
             failure.with_hint(NEEDS_TLS)
         }
@@ -155,7 +119,7 @@ fn not_memcached_failure(name: &str, access: &Access, reply: &str) -> Failure {
         format_not_memcached(name, "version", reply)
     };
     let failure = Failure::new(Exit::BadData, message);
-    let may_encrypt = access.tls.is_none() && reply.is_empty();
+    let may_encrypt = access.credentials.tls.is_none() && reply.is_empty();
     match (may_encrypt, is_binary) {
         (true, true) => failure.with_hint(NEEDS_TLS),
         (true, false) => failure.with_hint(format!(
@@ -176,32 +140,13 @@ pub(crate) fn format_not_memcached(name: &str, command: &str, reply: &str) -> St
     format!("{name} is not a memcached server: its reply to `{command}` was {line_start:?}")
 }
 
-fn is_local(endpoint: &Endpoint) -> bool {
-    match endpoint {
-        Endpoint::Tcp(address) => address.ip().is_loopback(),
-        Endpoint::Unix(_) => true,
-    }
-}
-
-/// The number of this name among the rows of `stats`.
-fn find_number<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
-    let (_, value) = rows.iter().find(|(name, _)| name == wanted)?;
-    value.parse().ok()
-}
-
-/// What reads the CPU time of a server on this machine, whose process is found by the `pid` that it reports.
-fn find_meter(access: &Access) -> Meter {
-    let rows = access::request_general_statistics(access).unwrap_or_default();
-    let Some(pid) = find_number(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
-        return Meter::None;
+/// The failure of a call to a server that is measured.
+pub(crate) fn call_failure(error: &CallError) -> Failure {
+    let exit = match error {
+        CallError::Unreachable(_) => Exit::Unreachable,
+        CallError::BadData(_) => Exit::BadData,
     };
-    // In another container the same number may belong to another process.
-    let thread_name = glasscache_lab::proc::read_thread_name(pid, pid);
-    if ["memcached", "glasscache"].iter().any(|program| thread_name.contains(program)) {
-        Meter::Process { pid, workers: find_number(&rows, "threads").unwrap_or(1) }
-    } else {
-        Meter::None
-    }
+    Failure::new(exit, error.to_string())
 }
 
 /// A progress bar on a terminal, nothing elsewhere.

@@ -13,13 +13,11 @@ mod files;
 mod ineffective_settings;
 mod interrupts;
 mod layout;
-mod live_client;
 mod live_target;
 mod output;
 mod page_file;
 mod page_table;
 mod parallel;
-mod python;
 #[cfg(test)]
 mod reference;
 mod server_signals;

@@ -119,11 +119,6 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
-    /// What failed, without the hint.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
     /// Adds a hint about what to do, which is printed on a second line.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());

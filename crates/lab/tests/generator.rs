@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use glasscache_lab::access::{Access, Protocol};
+use glasscache_client::Login;
+use glasscache_lab::access::{Access, Credentials, Protocol};
 use glasscache_lab::load::{
     self, Error, Fill, LoadPlan, Pace, ReadBack, Size, ValueCheck, Values, Window, format_key,
 };
@@ -409,7 +410,7 @@ fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
 /// A server on which each connection logs in.
 fn expect_login(listener: &TcpListener) -> Access {
     Access {
-        login_request: Some(b"set user 0 0 1\r\nx\r\n".to_vec()),
+        credentials: Credentials { login: Some(Login::new("user", "x")), tls: None },
         ..Access::from(listener.local_addr().unwrap())
     }
 }

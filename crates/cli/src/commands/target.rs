@@ -136,14 +136,7 @@ pub(crate) fn send_to_servers_of(
 
 /// The key for the wire, or an error if it is not valid.
 pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
-    let is_invalid_byte = |byte: u8| byte <= b' ' || byte == 0x7f;
-    if key.is_empty() || key.len() > 250 || key.bytes().any(is_invalid_byte) {
-        return Err(Failure::usage(format!(
-            "key \"{key}\": must be 1 to 250 bytes without spaces and control characters, it has {}",
-            key.len()
-        )));
-    }
-    Ok(WireKey { bytes: key.as_bytes(), is_base64: false })
+    glasscache_lab::target::wire_key(key).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Maps an error of the client to an exit code.

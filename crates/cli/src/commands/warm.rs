@@ -6,7 +6,7 @@ use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
-use crate::access;
+use crate::access::{self, find_access};
 use crate::interrupts::new_stop_flag;
 use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
@@ -115,7 +115,7 @@ impl Args {
         if self.login_only.is_some_and(|only| only != side) {
             credentials.login = None;
         }
-        credentials.access_to(address, Protocol::Meta)
+        find_access(address, Protocol::Meta, &credentials)
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::{ArgGroup, Subcommand};
+use glasscache_lab::python;
 
 use crate::output::{Exit, Failure, Output};
-use crate::python;
 
 const EXAMPLES: &str = "\
 Examples:

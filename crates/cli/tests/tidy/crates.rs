@@ -15,15 +15,19 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol", "strategy"]),
     ("record", &["client", "sim", "protocol"]),
-    ("lab", &["sim", "protocol"]),
+    ("lab", &["client", "sim", "protocol"]),
     ("cli", &["lab", "record", "server", "client", "sim"]),
     ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on; the table of replies for
-/// the page of errors; the simulator that a client with a strategy is compared with; the record of a client's calls.
-const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] =
-    [("cli", &["protocol"]), ("store", &["store"]), ("world", &["record", "sim"])];
+/// the page of errors; a server to measure; the simulator that a client with a strategy is compared with; the record of a client's calls.
+const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 4] = [
+    ("cli", &["protocol"]),
+    ("store", &["store"]),
+    ("lab", &["server"]),
+    ("world", &["record", "sim"]),
+];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE_CRATES: [&str; 4] = ["protocol", "store", "strategy", "sim"];
 

@@ -36,7 +36,7 @@ pub enum ProbeError {
 ///
 /// # Errors
 /// It cannot be reached, does not speak the protocol, or wants a login.
-pub fn request_version(access: &Access) -> Result<String, ProbeError> {
+pub(crate) fn request_version(access: &Access) -> Result<String, ProbeError> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT).map_err(|error| {
         if is_tls_alert(&error) { ProbeError::TlsAlert } else { ProbeError::Io(error) }
     })?;
@@ -80,13 +80,13 @@ fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
 }
 
 /// Names and values of a reply to `stats`.
-pub type StatisticsRows = Vec<(String, String)>;
+pub(crate) type StatisticsRows = Vec<(String, String)>;
 
 /// The rows of `stats`, each a name and a value.
 ///
 /// # Errors
 /// The server cannot be reached or its reply does not end.
-pub fn request_general_statistics(access: &Access) -> io::Result<StatisticsRows> {
+pub(crate) fn request_general_statistics(access: &Access) -> io::Result<StatisticsRows> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
     if access.protocol == Protocol::Binary {
         let mut request = Vec::new();

@@ -42,7 +42,7 @@ pub(super) fn is_tls_alert(error: &io::Error) -> bool {
 
 /// A connection to a server.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     socket: OwnedFd,
     tls_session: Option<Box<ClientConnection>>,
 }
@@ -52,7 +52,7 @@ impl Stream {
     ///
     /// # Errors
     /// The server cannot be reached, cannot be trusted, or refuses the login.
-    pub fn open(access: &Access, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn open(access: &Access, timeout: Duration) -> io::Result<Self> {
         let socket = match &access.endpoint {
             Endpoint::Tcp(address) => {
                 let tcp_stream = TcpStream::connect_timeout(address, timeout)?;
@@ -68,23 +68,19 @@ impl Stream {
                 OwnedFd::from(unix_stream)
             }
         };
-        let tls_session = match &access.tls {
-            None => None,
-            Some(new_tls_session) => {
-                let mut tls_session = new_tls_session().map_err(io::Error::other)?;
-                complete_handshake(&mut tls_session, socket.as_fd())?;
-                Some(Box::new(tls_session))
-            }
-        };
+        let mut tls_session = access.new_tls_session()?.map(Box::new);
+        if let Some(tls_session) = &mut tls_session {
+            complete_handshake(tls_session, socket.as_fd())?;
+        }
         let mut stream = Self { socket, tls_session };
-        if let Some(request) = &access.login_request {
-            stream.log_in(request, access.protocol)?;
+        if let Some(request) = access.login_request()? {
+            stream.log_in(&request, access.protocol)?;
         }
         Ok(stream)
     }
 
     /// The socket, and the TLS session if it is encrypted.
-    pub fn into_parts(self) -> (OwnedFd, Option<Box<ClientConnection>>) {
+    pub(crate) fn into_parts(self) -> (OwnedFd, Option<Box<ClientConnection>>) {
         (self.socket, self.tls_session)
     }
 

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 /// What a form is chosen for.
 #[derive(Debug, Clone, Copy)]
-pub struct CodecObjective {
+pub(super) struct CodecObjective {
     /// Time of a byte on the network, on top of what was measured against the server.
-    pub ns_per_byte: f64,
+    pub(super) ns_per_byte: f64,
     /// Gets for each set.
-    pub reads_per_write: f64,
+    pub(super) reads_per_write: f64,
 }
 
 /// The median time of calls with values that need no conversion, by size, and the server's CPU time in it.

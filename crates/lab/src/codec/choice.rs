@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::call::{CallParts, CallTime, CallTimes, CodecObjective, split_network_and_server};
-use super::measure::{CompressorCosts, SerialiserCosts};
+use super::costs::{CompressorCosts, SerialiserCosts};
 
 /// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
 const TIME_TOLERANCE: f64 = 0.02;
@@ -104,7 +104,7 @@ fn compute_median(mut times_us: Vec<f64>) -> f64 {
 }
 
 /// The costs of a form of values that had `input_bytes` bytes.
-pub fn evaluate_candidate(
+pub(super) fn evaluate_candidate(
     serialiser_costs: &SerialiserCosts,
     compressor_costs: &CompressorCosts,
     input_bytes: usize,
@@ -204,7 +204,7 @@ fn evaluate_choice(
 
 /// The best choice among these serialisers and compressors, and the first serialiser without compression, which is what
 /// it is compared with.
-pub fn choose(
+pub(super) fn choose(
     costs_of_forms: &[(&SerialiserCosts, &[CompressorCosts])],
     call_times: &CallTimes,
     objective: &CodecObjective,

@@ -5,30 +5,16 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::measure::{Compressed, Compressor};
+use super::compressors::Compressor;
 use super::sample::shuffle;
-use crate::profile::CallError;
+use super::value_store::ValueStore;
+use crate::target::CallError;
 
 /// Bytes of a block: two make what servers take by default.
-pub const BLOCK_BYTES: usize = 512 << 10;
+const BLOCK_BYTES: usize = 512 << 10;
 
 /// How often all blocks are read.
-pub const STORAGE_PASSES: usize = 3;
-
-/// A server that keeps blocks.
-pub trait BlockStore {
-    /// Stores a block.
-    fn set(&mut self, key: &str, block: &Compressed) -> Result<(), CallError>;
-
-    /// The block, or `None` if it is gone.
-    fn get(&mut self, key: &str) -> Result<Option<Compressed>, CallError>;
-
-    /// Removes a block.
-    fn delete(&mut self, key: &str) -> Result<(), CallError>;
-
-    /// Bytes of all items as the server counts them.
-    fn stored_bytes(&mut self) -> Result<Option<u64>, CallError>;
-}
+const STORAGE_PASSES: usize = 3;
 
 /// One row of the table.
 #[derive(Debug, Clone, Serialize)]
@@ -50,28 +36,28 @@ pub struct StorageRow {
 }
 
 /// The values one after the other, cut into blocks.
-pub fn split_into_blocks(joined_values: &[u8]) -> Vec<&[u8]> {
+pub(super) fn split_into_blocks(joined_values: &[u8]) -> Vec<&[u8]> {
     joined_values.chunks(BLOCK_BYTES).collect()
 }
 
 /// How the blocks are stored and read.
 #[derive(Debug)]
-pub struct StorageRun<'r> {
+pub(super) struct StorageRun<'r> {
     /// The blocks.
-    pub blocks: &'r [&'r [u8]],
+    pub(super) blocks: &'r [&'r [u8]],
     /// Keys begin with this.
-    pub key_prefix: String,
+    pub(super) key_prefix: String,
     /// Decides the orders of reading.
-    pub seed: u64,
+    pub(super) seed: u64,
     /// Ends the run when set.
-    pub stop: &'r AtomicBool,
+    pub(super) stop: &'r AtomicBool,
 }
 
 /// Stores and reads the blocks with one compressor; `None` if stopped. Removes them in every case.
-pub fn store_and_read_blocks(
+pub(super) fn store_and_read_blocks(
     run: &StorageRun<'_>,
-    compressor: &mut dyn Compressor,
-    store: &mut dyn BlockStore,
+    compressor: &mut Compressor,
+    store: &ValueStore<'_>,
 ) -> Result<Option<StorageRow>, CallError> {
     let block_key = |block_index: usize| format!("{}{block_index}", run.key_prefix);
     let row = write_and_read(run, compressor, store);
@@ -87,12 +73,12 @@ pub fn store_and_read_blocks(
 
 fn write_and_read(
     run: &StorageRun<'_>,
-    compressor: &mut dyn Compressor,
-    store: &mut dyn BlockStore,
+    compressor: &mut Compressor,
+    store: &ValueStore<'_>,
 ) -> Result<Option<StorageRow>, CallError> {
     let block_key = |block_index: usize| format!("{}{block_index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
-    let server_bytes_before = store.stored_bytes()?;
+    let server_bytes_before = store.stored_bytes();
     let (mut compressed_bytes, mut write_time) = (0, Duration::ZERO);
     for (block_index, block) in run.blocks.iter().enumerate() {
         if is_stopped() {
@@ -104,7 +90,7 @@ fn write_and_read(
         write_time += started.elapsed();
         compressed_bytes += compressed.bytes.len() as u64;
     }
-    let server_bytes_after = store.stored_bytes()?;
+    let server_bytes_after = store.stored_bytes();
     let (mut read_s, mut wrong_values) = (Vec::new(), 0);
     let mut block_order: Vec<usize> = (0..run.blocks.len()).collect();
     for pass in 0..STORAGE_PASSES {
@@ -124,7 +110,7 @@ fn write_and_read(
     }
     let plain_bytes: usize = run.blocks.iter().map(|block| block.len()).sum();
     Ok(Some(StorageRow {
-        codec: compressor.name().to_owned(),
+        codec: compressor.name.clone(),
         bytes: compressed_bytes,
         ratio: compressed_bytes as f64 / plain_bytes.max(1) as f64,
         write_s: write_time.as_secs_f64(),

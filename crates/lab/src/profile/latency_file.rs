@@ -43,7 +43,6 @@ pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::super::{CallBlock, Cell, ProfileMeasurement, Settings};
@@ -54,8 +53,7 @@ mod tests {
             calls: 1000,
             sizes: vec![0, 1, 1000],
             widths: vec![1, 100],
-            run_for: None,
-            stop: Arc::default(),
+            ..Settings::default()
         };
         let mut measured = ProfileMeasurement::new(&settings);
         for (cell, us) in [

@@ -3,14 +3,17 @@
 //! Random bytes are stored, read back with a clock around each call, compared and deleted. The run is cut into rounds
 //! that visit every size and width; with two servers each round measures both, in the order A B, B A, so that a
 //! change of the machine meets both alike, and over connections of its own: which thread of a server a connection
-//! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. This module
-//! calls no server: a [`Caller`] does, through any client.
+//! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. A
+//! [`Caller`] makes the calls, through our client or through one of Python.
 //!
 //! A *cell* is one value size, or one number of keys (*width*), at which reads are measured; *ours* is glasscache,
 //! *theirs* the server that it is compared with.
 
+mod caller;
 mod latency_file;
 mod measured;
+mod python_client;
+mod rust_client;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +22,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
+use crate::target::{CallError, Target};
+use caller::Caller;
 pub use latency_file::build_latency_file;
 pub use measured::{CellPercentiles, PERCENTS, Percentile, ProfileMeasurement, Second, ShorterRun};
 
@@ -47,35 +52,6 @@ pub struct CallBlock {
     pub wrong_values: u64,
 }
 
-/// A client of one server, which does what is measured.
-pub trait Caller {
-    /// Connects anew, and makes calls that are not measured until that is done.
-    fn reconnect(&mut self, cell: Cell) -> Result<(), CallError>;
-
-    /// Stores the values of `cell`; false if the server refuses them, for example as too large.
-    fn fill(&mut self, cell: Cell) -> Result<bool, CallError>;
-
-    /// Reads the values of `cell` this many times, each time with a clock around the call.
-    fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError>;
-
-    /// Deletes the values of `cell`.
-    fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
-
-    /// Splits the time of a get of `bytes` bytes into parts, over this many calls.
-    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<GetTimes, CallError>;
-}
-
-/// Why a call failed.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CallError {
-    /// The server cannot be reached, or disconnected.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The server or the client program sent something that cannot be understood.
-    #[error("{0}")]
-    BadData(String),
-}
-
 /// The mean time of a get by part, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct GetTimes {
@@ -99,7 +75,7 @@ pub struct GetTimes {
 }
 
 /// What to measure.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Calls for each size and width.
     pub calls: usize,
@@ -107,6 +83,14 @@ pub struct Settings {
     pub sizes: Vec<usize>,
     /// Numbers of keys.
     pub widths: Vec<usize>,
+    /// Threads that call at the same time.
+    pub threads: usize,
+    /// Calls a second over all threads; as fast as replies come without.
+    pub rate: Option<f64>,
+    /// Measure this Python client, such as `pylibmc`, instead of ours.
+    pub via: Option<String>,
+    /// Seed of the values.
+    pub seed: u64,
     /// Repeat rounds for this long instead of until the calls are done.
     pub run_for: Option<Duration>,
     /// Ends the run when set; what was measured is returned.
@@ -167,16 +151,20 @@ struct LogRatios {
 /// Runs a profile of one or two targets; an error comes with what was measured before it.
 pub fn run(
     settings: &Settings,
-    callers: &mut [Box<dyn Caller + '_>],
+    targets: &[&Target],
     mut progress: impl FnMut(f64),
 ) -> Result<Profile, (Box<Profile>, CallError)> {
     let started = Instant::now();
     let mut results: Vec<ProfileMeasurement> =
-        callers.iter().map(|_| ProfileMeasurement::new(settings)).collect();
+        targets.iter().map(|_| ProfileMeasurement::new(settings)).collect();
     let mut log_ratios = Vec::new();
-    let outcome = measure(settings, callers, &mut results, &mut log_ratios, &mut progress);
+    let callers: Result<Vec<_>, _> =
+        targets.iter().map(|target| Caller::new(target, settings)).collect();
+    let outcome = callers.and_then(|mut callers| {
+        measure(settings, &mut callers, &mut results, &mut log_ratios, &mut progress)
+    });
     let profile = Profile {
-        ratios: (callers.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
+        ratios: (targets.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
             p50: RatioInterval::of(log_ratios.iter().map(|ratios: &LogRatios| ratios.p50.exp())),
             p99: RatioInterval::of(log_ratios.iter().map(|ratios| ratios.p99.exp())),
         }),
@@ -198,7 +186,7 @@ pub fn run(
 
 fn measure(
     settings: &Settings,
-    callers: &mut [Box<dyn Caller + '_>],
+    callers: &mut [Caller<'_>],
     results: &mut [ProfileMeasurement],
     log_ratios: &mut Vec<LogRatios>,
     progress: &mut impl FnMut(f64),
@@ -252,7 +240,7 @@ fn measure(
 fn measure_round(
     (round, calls_per_round): (usize, usize),
     cells: &[Cell],
-    callers: &mut [Box<dyn Caller + '_>],
+    callers: &mut [Caller<'_>],
     (results, started): (&mut [ProfileMeasurement], &Instant),
 ) -> Result<Option<LogRatios>, CallError> {
     let mut log_ratio_sums = LogRatios::default();

@@ -197,7 +197,8 @@ impl Args {
         let settings = self.build_settings()?;
         let traffic = self.build_traffic()?;
         let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
-        let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+        let target_descriptions: Vec<String> =
+            targets.iter().map(|target| target.describe()).collect();
         if out.is_json() {
             out.set_result(&self.to_document(&targets, &traffic, &result));
         } else {
@@ -402,7 +403,8 @@ impl Args {
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         let mut document = json!(result.measured);
-        let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+        let target_descriptions: Vec<String> =
+            targets.iter().map(|target| target.describe()).collect();
         document["sentence"] = json!(load_table::format_sentence(&target_descriptions, result));
         document["target"] = targets.first().map_or(Value::Null, target_json);
         if let Some((other, ratio)) = &result.other_and_ratio {

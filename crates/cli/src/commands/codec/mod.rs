@@ -1,44 +1,27 @@
 //! `glasscache codec`: what serialising and compressing values costs, and which codec a client should use.
-//!
-//! The lab combines what is measured; this module reads the values, runs compressors, serialisers and calls, and
-//! prints.
 
-mod calls;
-mod compressors;
-mod forms;
 mod page;
-mod prefixes;
-mod python;
 mod sampling;
 mod table;
 
 use std::fs::Metadata;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use glasscache_lab::access::Protocol;
+use glasscache_lab::access::{Credentials, Protocol};
 use glasscache_lab::codec::{
-    CallTimes, Candidate, Choice, CodecObjective, CompressorCosts, Sample, SampleError, Samples,
-    SerialiserCosts, StorageRow, StorageRun, VALUE_BYTES_MAX, choose, evaluate_candidate,
-    holds_lines, split_into_blocks, store_and_read_blocks,
+    self, CodecResult, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines,
 };
-use glasscache_lab::profile::CallError;
+use glasscache_lab::target::Target;
 use glasscache_sim::strategy::parse_bytes;
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use crate::access::Credentials;
 use crate::interrupts::new_stop_flag;
-use crate::live_target::{LiveTarget, new_progress_bar};
+use crate::live_target::{LiveTarget, call_failure, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::table::format_count;
-use calls::{Caller, MeasuredCalls};
-use compressors::{ClientStore, CodecCompressor, STORAGE_COMPRESSORS};
-use forms::{CostsWithCompressors, add_dictionary, measure_forms};
-use prefixes::PrefixRow;
-use python::PythonWorker;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,12 +30,6 @@ Examples:
   glasscache codec dump.xml --pieces 512k        pieces of large files, as split -b cuts them
   glasscache codec --from cache1:11211           values drawn from a server
   glasscache codec values.jsonl --server cache1:11211 --html codec.html";
-
-/// Values that every form is measured with.
-const VALUES_MAX: usize = 1000;
-
-/// Bytes of these values.
-const VALUES_BYTES_MAX: usize = 2 << 20;
 
 /// Characters at which the prefix of a key ends, unless configured otherwise.
 const PREFIX_ENDS: &str = ":/";
@@ -142,40 +119,6 @@ fn parse_reads(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?}: expected a number of at least 0"))
 }
 
-/// What the command found, as far as it came.
-#[derive(Default)]
-struct CodecResult {
-    value_count: usize,
-    total_bytes: usize,
-    skipped_values: u64,
-    is_truncated: bool,
-    measured_values: usize,
-    server_name: String,
-    client_name: &'static str,
-    network_mbit: Option<f64>,
-    reads_per_write: f64,
-    candidates: Vec<Candidate>,
-    baseline: Option<Choice>,
-    recommended: Option<Choice>,
-    measured_calls: Option<MeasuredCalls>,
-    prefix_rows: Vec<PrefixRow>,
-    storage_rows: Vec<StorageRow>,
-    call_times: CallTimes,
-    /// Values that came back as others from a compressor.
-    compressor_mismatches: u64,
-    left_out: Vec<String>,
-    is_stopped: bool,
-}
-
-impl CodecResult {
-    fn wrong_values(&self) -> u64 {
-        let storage_mismatches: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
-        self.compressor_mismatches
-            + storage_mismatches
-            + self.measured_calls.map_or(0, |measured| measured.wrong_values)
-    }
-}
-
 impl Args {
     /// Measures, prints and writes the page.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
@@ -202,15 +145,16 @@ impl Args {
         }
         let target =
             LiveTarget::open(self.server.as_deref(), &Credentials::default(), Protocol::Text)?;
-        let mut result = self.new_result(&samples, &target);
+        let settings = self.new_settings(&target, stop);
         let bar = new_progress_bar();
-        let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);
+        let (result, outcome) = codec::run(&samples, &target, &settings, |done| {
+            bar.set_position(done as u64);
+        });
         bar.finish_and_clear();
-        result.is_stopped = stop.load(Ordering::Relaxed);
         if outcome.is_ok() || !result.candidates.is_empty() {
             self.print(out, &result)?;
         }
-        outcome?;
+        outcome.map_err(|error| call_failure(&error))?;
         if result.is_stopped {
             return Err(Failure::stopped());
         }
@@ -261,133 +205,19 @@ impl Args {
         })
     }
 
-    fn new_result(&self, samples: &Samples, target: &LiveTarget) -> CodecResult {
+    fn new_settings(&self, target: &Target, stop: Arc<AtomicBool>) -> Settings {
         let default_network =
             if target.is_local() { Network::Mbit(1000.0) } else { Network::AsMeasured };
-        CodecResult {
-            value_count: samples.values.len(),
-            total_bytes: samples.total_bytes(),
-            skipped_values: samples.skipped_values,
-            is_truncated: samples.is_truncated,
-            server_name: target.describe(),
+        Settings {
             network_mbit: match self.network.unwrap_or(default_network) {
                 Network::AsMeasured => None,
                 Network::Mbit(mbit) => Some(mbit),
             },
             reads_per_write: self.reads,
-            ..CodecResult::default()
+            prefix_ends: self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS).into(),
+            seed: self.seed,
+            stop,
         }
-    }
-
-    fn measure(
-        &self,
-        samples: &Samples,
-        target: &LiveTarget,
-        (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
-        result: &mut CodecResult,
-    ) -> Result<(), Failure> {
-        let is_stopped = || stop.load(Ordering::Relaxed);
-        let measured_samples = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
-        result.measured_values = measured_samples.len();
-        let python = PythonWorker::start(&measured_samples);
-        if let Err(reason) = &python {
-            result.left_out.push(format!("Python's serialisers ({reason})"));
-        }
-        let mut caller = Caller {
-            python: python.ok(),
-            rust_client: ClientStore::new(target)?,
-            target,
-            key_prefix: format!("glasscache-codec:{:x}:", self.seed),
-        };
-        result.client_name = caller.client_name();
-        let bytes_max = measured_samples.iter().map(|sample| sample.bytes.len()).max();
-        let call_times = caller.measure_call_times(bytes_max.unwrap_or(0));
-        result.call_times = call_times.map_err(|error| failure(&error))?;
-        let costs_by_serialiser =
-            measure_forms(&measured_samples, caller.python.as_mut(), (stop, bar), result)?;
-        self.recommend(&costs_by_serialiser, &measured_samples, &mut caller, result)?;
-        if !is_stopped() {
-            let prefix_ends = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
-            result.prefix_rows =
-                prefixes::measure_prefixes(samples, prefix_ends.as_bytes(), result)?;
-            self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
-        }
-        Ok(())
-    }
-
-    /// Ranks the forms, chooses one and measures it.
-    fn recommend(
-        &self,
-        costs_by_serialiser: &[CostsWithCompressors],
-        measured_samples: &[&Sample],
-        caller: &mut Caller<'_>,
-        result: &mut CodecResult,
-    ) -> Result<(), Failure> {
-        let objective = CodecObjective {
-            ns_per_byte: result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
-            reads_per_write: self.reads,
-        };
-        let plain_bytes: usize = measured_samples.iter().map(|sample| sample.bytes.len()).sum();
-        for (serialiser_costs, compressor_costs) in costs_by_serialiser {
-            result.candidates.extend(compressor_costs.iter().map(|costs| {
-                evaluate_candidate(
-                    serialiser_costs,
-                    costs,
-                    plain_bytes,
-                    &result.call_times,
-                    &objective,
-                )
-            }));
-        }
-        add_dictionary(costs_by_serialiser, measured_samples, &objective, result);
-        result.candidates.sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
-        let eligible_costs: Vec<(&SerialiserCosts, &[CompressorCosts])> = costs_by_serialiser
-            .iter()
-            .filter(|(serialiser_costs, _)| {
-                serialiser_costs.name.is_empty() || serialiser_costs.name.starts_with("Codec")
-            })
-            .map(|(serialiser_costs, compressor_costs)| {
-                (serialiser_costs, compressor_costs.as_slice())
-            })
-            .collect();
-        if let Some((baseline, recommended)) =
-            choose(&eligible_costs, &result.call_times, &objective)
-        {
-            result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
-            (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
-        }
-        Ok(())
-    }
-
-    /// The storage table.
-    fn measure_storage(
-        &self,
-        samples: &Samples,
-        store: &mut ClientStore<'_>,
-        (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
-        result: &mut CodecResult,
-    ) -> Result<(), Failure> {
-        let values = samples.values.iter();
-        let all_contents: Vec<u8> =
-            values.flat_map(|sample| sample.bytes.iter().copied()).collect();
-        let blocks = split_into_blocks(&all_contents);
-        for (compressor_index, named_compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
-            let (compressor_name, _) = named_compressor;
-            bar.set_position(600 + 80 * compressor_index as u64);
-            let run = StorageRun {
-                blocks: &blocks,
-                key_prefix: format!("glasscache-codec:{:x}:{compressor_name}:", self.seed),
-                seed: self.seed,
-                stop,
-            };
-            let stored_row =
-                store_and_read_blocks(&run, &mut CodecCompressor::new(named_compressor)?, store);
-            let Some(stored_row) = stored_row.map_err(|error| failure(&error))? else {
-                return Ok(());
-            };
-            result.storage_rows.push(stored_row);
-        }
-        Ok(())
     }
 
     fn print(&self, out: &Output, result: &CodecResult) -> Result<(), Failure> {
@@ -401,8 +231,8 @@ impl Args {
     fn to_document(&self, result: &CodecResult) -> Value {
         let recommended = result.recommended.as_ref().map(|choice| {
             let mut document = json!(choice);
-            document["codec"] = json!(calls::format_codec_expression(choice));
-            document["arguments"] = json!(calls::list_codec_arguments(choice));
+            document["codec"] = json!(choice.codec_expression());
+            document["arguments"] = json!(choice.codec_arguments());
             document["measured"] = json!(result.measured_calls);
             document
         });
@@ -427,14 +257,6 @@ impl Args {
             "seed": self.seed,
         })
     }
-}
-
-fn failure(error: &CallError) -> Failure {
-    let exit = match error {
-        CallError::Unreachable(_) => Exit::Unreachable,
-        CallError::BadData(_) => Exit::BadData,
-    };
-    Failure::new(exit, error.to_string())
 }
 
 #[cfg(test)]

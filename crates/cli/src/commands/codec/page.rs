@@ -1,9 +1,8 @@
 //! The page of `codec`: bytes against time of each form, the network speed at which each is fastest, the tables.
 
-use glasscache_lab::codec::{CallParts, Candidate};
+use glasscache_lab::codec::{CallParts, Candidate, CodecResult};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
-use super::CodecResult;
 use super::table::{CALL_PARTS, format_sentence};
 use crate::table::{format_bytes, format_count, format_decimal};
 

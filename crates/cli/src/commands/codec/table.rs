@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::codec::{CallParts, Candidate, Choice};
+use glasscache_lab::codec::{CallParts, Candidate, Choice, CodecResult, StorageRow};
 use glasscache_sim::key_prefix::NO_PREFIX;
 
-use super::calls::format_codec_expression;
-use super::{CodecResult, StorageRow};
 use crate::page_table::ROWS_WITHOUT_ALL;
 use crate::table::{Table, format_bytes, format_count, format_count_of, format_decimal};
 use crate::word_wrap::wrap;
@@ -82,15 +80,15 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
     {
         format!(
             "{}: no compression makes a call faster {network_text}",
-            format_codec_expression(recommended)
+            recommended.codec_expression()
         )
     } else {
         format!(
             "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network_text}, compared with {}",
-            format_codec_expression(recommended),
+            recommended.codec_expression(),
             100.0 * recommended.bytes as f64 / baseline.bytes.max(1) as f64,
             100.0 * recommended.call_us / baseline.call_us.max(1e-9),
-            format_codec_expression(baseline)
+            baseline.codec_expression()
         )
     };
     let _ =

@@ -1,25 +1,22 @@
 //! `glasscache profile`: what a get costs, by size of the value and by number of keys, and where its time goes.
 
 mod page;
-mod python_client;
-mod rust_client;
 mod table;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, build_latency_file};
+use glasscache_lab::profile::{self, Profile, Settings, build_latency_file};
+use glasscache_lab::target::Target;
 use serde_json::{Value, json};
 
 use crate::access;
 use crate::files::write_atomically;
 use crate::interrupts::new_stop_flag;
-use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
+use crate::live_target::{LiveTarget, call_failure, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use python_client::PythonClient;
-use rust_client::RustClient;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,30 +114,30 @@ impl Args {
             calls: self.calls as usize,
             sizes: self.sizes.clone(),
             widths: self.widths.clone(),
+            threads: self.threads as usize,
+            rate: self.rate,
+            via: self.via.clone(),
+            seed: self.seed,
             run_for: self.run_for,
             stop: new_stop_flag()?,
         };
-        let mut callers = Vec::new();
-        for target in &targets {
-            callers.push(self.new_caller(target)?);
-        }
+        let measured_targets: Vec<&Target> = targets.iter().map(|target| &**target).collect();
         let bar = new_progress_bar();
-        let outcome = profile::run(&settings, &mut callers, |done_share| {
+        let outcome = profile::run(&settings, &measured_targets, |done_share| {
             bar.set_position((done_share * 1000.0) as u64);
         });
         bar.finish_and_clear();
-        drop(callers);
         let (profile, error) = match outcome {
             Ok(profile) => (profile, None),
             Err((profile, error)) => (*profile, Some(error)),
         };
         let is_empty = profile.measured.by_size.is_empty() && profile.measured.by_width.is_empty();
         if let Some(error) = error.as_ref().filter(|_| is_empty) {
-            return Err(failure(error));
+            return Err(call_failure(error));
         }
         self.print(out, &targets, &profile)?;
         if let Some(error) = error {
-            return Err(failure(&error)
+            return Err(call_failure(&error)
                 .with_hint("what was measured before is printed; no file was written"));
         }
         if profile.is_stopped {
@@ -185,20 +182,6 @@ impl Args {
             targets.push(open(Some(vs_address))?);
         }
         Ok(targets)
-    }
-
-    fn new_caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
-        let bytes_max = self.sizes.iter().copied().max().unwrap_or(0);
-        let rust_client =
-            RustClient::new(target, bytes_max, self.seed, (self.threads as usize, self.rate))?;
-        match &self.via {
-            None => Ok(Box::new(rust_client)),
-            Some(client_name) => {
-                let python_client =
-                    PythonClient::start(client_name, target, self.seed, rust_client);
-                Ok(Box::new(python_client.map_err(|error| failure(&error))?))
-            }
-        }
     }
 
     fn to_document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
@@ -251,12 +234,4 @@ impl Args {
         }
         Ok(())
     }
-}
-
-fn failure(error: &CallError) -> Failure {
-    let exit = match error {
-        CallError::Unreachable(_) => Exit::Unreachable,
-        CallError::BadData(_) => Exit::BadData,
-    };
-    Failure::new(exit, error.to_string())
 }

@@ -14,7 +14,7 @@ const PERCENTILES_DRAWN: [(f64, &str); 4] =
 /// Builds the page.
 pub(super) fn build_page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> Page {
     let measured = &profile.measured;
-    let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+    let target_descriptions: Vec<String> = targets.iter().map(|target| target.describe()).collect();
     let mut charts = vec![
         build_latency_chart(
             "Time of a get by size of the value",

@@ -148,7 +148,7 @@ fn append_tables(
     measured: &ProfileMeasurement,
     is_wide: bool,
 ) {
-    let target_description = target.map_or_else(String::new, LiveTarget::describe);
+    let target_description = target.map_or_else(String::new, |target| target.describe());
     for (title, cells) in [("Gets", &measured.by_size), ("Multi-gets", &measured.by_width)] {
         if !cells.is_empty() {
             let _ = write!(

@@ -3,28 +3,22 @@
 //! The forecast is written before the replay begins. It takes its prices from a latency table that is measured on the
 //! same server just before, by a rehearsal of the log's first half: nothing is stored unless `--fill` says so.
 
-mod fill;
 mod forecast_file;
-mod instance;
-mod rehearsal;
 mod results;
-mod run;
-mod single_gets;
 mod table;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
+use glasscache_lab::replay::{Replay, ReplayError, ReplayOutcome, ReplayPlan, Speed, fill};
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::noise::compute_error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
-use glasscache_sim::trace::log::RequestLog;
 
 use super::target;
 use crate::files::read_text;
@@ -37,14 +31,7 @@ use crate::table::format_count_of;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
-use instance::AppInstance;
-use rehearsal::Rehearsal;
 use results::{ReplaySetup, Results};
-use run::{AppInstances, ReplayOptions, ReplayOutcome};
-use single_gets::SingleGets;
-
-/// How long a call may take: long enough that a slow server is measured, not refused.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,15 +76,6 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// When each request is made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Speed {
-    /// At its recorded time, sped up by this factor.
-    Recorded(f64),
-    /// After the one before.
-    Max,
-}
-
 fn parse_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
         return Ok(Speed::Max);
@@ -120,21 +98,20 @@ impl Args {
         let prepared = PreparedLog::new(&log, |_| true);
         super::simulate::check_halves(&self.log_folder, &prepared)?;
         self.check_clients(prepared.instances())?;
-        let servers = Address::parse_list(&self.target).map_err(|error| failure(&error))?;
+        let servers = Address::parse_list(&self.target).map_err(|error| client_failure(&error))?;
         if self.fill {
-            fill::fill(&servers, &log.items)?;
+            fill(&servers, &log.items).map_err(|error| failure(&error))?;
         }
-        let instances = AppInstances::load(&servers, &strategy_file, &log)?;
-        let single_gets = SingleGets::new(&list_used_items(&prepared))?;
-        let uncached_instances = self.new_uncached_instances(&servers)?;
-        let rehearsal = Rehearsal {
+        let plan = ReplayPlan {
             servers: &servers,
             strategy_file: &strategy_file,
             log: &log,
             prepared: &prepared,
-            thread_count: uncached_instances.len(),
+            thread_count: self.clients as usize,
+            speed: self.speed,
         };
-        let latency_before = rehearsal.measure_latency_table(&single_gets, &uncached_instances)?;
+        let replay = Replay::prepare(plan).map_err(|error| failure(&error))?;
+        let latency_before = replay.measure_latency_table().map_err(|error| failure(&error))?;
         let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
@@ -152,8 +129,8 @@ impl Args {
             &forecast,
             &latency_before,
         ))?;
-        let replay_outcome = self.replay(&instances, &log, &prepared)?;
-        let latency_after = rehearsal.measure_latency_table(&single_gets, &uncached_instances)?;
+        let replay_outcome = run_until_stopped(&replay, prepared.len())?;
+        let latency_after = replay.measure_latency_table().map_err(|error| failure(&error))?;
         let forecast_second_half = |cost_model: &CostModel| {
             run_file(&prepared, cost_model, &strategy_file).split_off(prepared.second_half_start())
         };
@@ -217,44 +194,43 @@ impl Args {
             None => ForecastFile::create_in(&self.log_folder, &record::format_now()),
         }
     }
+}
 
-    /// Instances that keep nothing, for the latency table: as many as make calls at the same time.
-    fn new_uncached_instances(&self, servers: &[Address]) -> Result<Vec<AppInstance>, Failure> {
-        let concurrent_calls = match self.speed {
-            Speed::Max => self.clients,
-            Speed::Recorded(_) => 1,
-        };
-        (0..concurrent_calls).map(|_| AppInstance::new(servers, &StrategyFile::default())).collect()
+/// Replays the requests with a progress bar, until Ctrl-C.
+fn run_until_stopped(replay: &Replay<'_>, request_count: usize) -> Result<ReplayOutcome, Failure> {
+    let stop = new_stop_flag()?;
+    let bar = new_progress_bar();
+    bar.set_length(request_count as u64);
+    let replay_outcome = replay.run(&stop, &|| bar.inc(1));
+    let requests_made = bar.position();
+    bar.finish_and_clear();
+    if stop.load(Ordering::Relaxed) {
+        let message = format!("stopped after {requests_made} of {request_count} requests");
+        return Err(Failure::new(Exit::Interrupted, message));
     }
+    replay_outcome.map_err(|error| failure(&error))
+}
 
-    fn replay(
-        &self,
-        instances: &AppInstances,
-        log: &RequestLog,
-        prepared: &PreparedLog<'_>,
-    ) -> Result<ReplayOutcome, Failure> {
-        let stop = new_stop_flag()?;
-        let bar = new_progress_bar();
-        bar.set_length(prepared.len() as u64);
-        let replay_options = ReplayOptions {
-            thread_count: self.clients as usize,
-            speed: self.speed,
-            stop: &stop,
-            bar: &bar,
-        };
-        let replay_outcome = instances.replay((log, prepared), &replay_options);
-        let requests_made = bar.position();
-        bar.finish_and_clear();
-        if stop.load(Ordering::Relaxed) {
-            let message = format!("stopped after {requests_made} of {} requests", prepared.len());
-            return Err(Failure::new(Exit::Interrupted, message));
+fn failure(error: &ReplayError) -> Failure {
+    let exit = match error {
+        ReplayError::Client(error) => return client_failure(error),
+        ReplayError::Key(_) | ReplayError::NoStrategy => Exit::Usage,
+        ReplayError::MeasuringThread | ReplayError::ReplayThread => Exit::Finding,
+        ReplayError::FixedSet { .. } | ReplayError::NoReads | ReplayError::LatencyTable(_) => {
+            Exit::BadData
         }
-        replay_outcome
+    };
+    let failure = Failure::new(exit, error.to_string());
+    match error {
+        ReplayError::FixedSet { .. } => {
+            failure.with_hint("store them, or add --fill for random values of the recorded sizes")
+        }
+        _ => failure,
     }
 }
 
 /// The failure of a call to the target: the hints are about the flags of this command.
-fn failure(error: &Error) -> Failure {
+fn client_failure(error: &Error) -> Failure {
     let general_failure = target::failure(error);
     match error {
         Error::Unavailable(..) => general_failure
@@ -262,14 +238,6 @@ fn failure(error: &Error) -> Failure {
         Error::Deadline(_) => general_failure.with_hint("a replay gives each call ten seconds"),
         _ => general_failure,
     }
-}
-
-/// Key and bytes of each item that a request reads.
-fn list_used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
-    let uses = prepared.uses(0..prepared.len());
-    let items = prepared.items.keys.iter().zip(&prepared.items.sizes).zip(uses);
-    let items_in_use = items.filter(|(_, uses)| *uses > 0);
-    items_in_use.map(|((key, &size), _)| (key.as_str(), size)).collect()
 }
 
 #[cfg(test)]

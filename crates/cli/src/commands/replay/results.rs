@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use glasscache_lab::replay::ReplayOutcome;
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::latency_table::LatencyTable;
@@ -9,8 +10,6 @@ use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
-
-use super::run::ReplayOutcome;
 
 /// What was replayed where.
 pub(super) struct ReplaySetup {

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use glasscache_client::costs::PARTS;
+use glasscache_lab::python::find_python_with;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Failure, Output};
-use crate::python::find_python_with;
 use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 

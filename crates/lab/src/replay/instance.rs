@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use glasscache_client::near::{
     ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
 };
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
+use glasscache_client::{Address, Budget, Client, Options, Placement, WireKey};
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::run::RequestStats;
 
-use super::super::target::wire_key;
-use super::{CALL_TIMEOUT, failure};
-use crate::output::Failure;
+use super::{ReplayError, new_client_options};
+use crate::target::{new_call_budget, wire_key};
 
 /// An instance of the application.
 pub(super) struct AppInstance {
@@ -31,23 +30,21 @@ pub(super) struct ReadStats {
 
 impl AppInstance {
     /// An instance that runs this strategy; connects to no server yet.
-    pub(super) fn new(servers: &[Address], strategy_file: &StrategyFile) -> Result<Self, Failure> {
+    pub(super) fn new(
+        servers: &[Address],
+        strategy_file: &StrategyFile,
+    ) -> Result<Self, ReplayError> {
         let options = Options {
-            timeout: CALL_TIMEOUT,
-            value_bytes_max: 1 << 30,
-            costs: false,
             strategy: Some(StrategyOptions {
                 // The log does not say when values change, and the forecast counts the bytes of values.
                 near_ttl: None,
                 byte_accounting: ByteAccounting::Value,
                 ..StrategyOptions::new(strategy_file.clone())
             }),
-            ..Options::default()
+            ..new_client_options()
         };
-        let client_failure = |error: Error| failure(&error);
-        let client = Client::new(servers, Placement::Ketama, options).map_err(client_failure)?;
-        let near = client.near().cloned();
-        let near = near.ok_or_else(|| Failure::usage("the client runs no strategy"))?;
+        let client = Client::new(servers, Placement::Ketama, options)?;
+        let near = client.near().cloned().ok_or(ReplayError::NoStrategy)?;
         Ok(Self { client, near })
     }
 
@@ -57,7 +54,7 @@ impl AppInstance {
     }
 
     /// Loads the fixed set.
-    pub(super) fn load(&self) -> Result<(), Failure> {
+    pub(super) fn load(&self) -> Result<(), ReplayError> {
         self.read(&[], None).map(|_| ())
     }
 
@@ -68,7 +65,7 @@ impl AppInstance {
         page: Option<&str>,
         keys: impl Iterator<Item = &'k str>,
         mut timed_calls: Option<&mut Vec<TimedCall>>,
-    ) -> Result<(RequestStats, u64), Failure> {
+    ) -> Result<(RequestStats, u64), ReplayError> {
         let counters_before = self.near.counters();
         let mut counters = timed_calls.is_some().then(|| counters_before.clone());
         let mut add_call = |read_stats: ReadStats| {
@@ -85,8 +82,7 @@ impl AppInstance {
                 }
             }
         };
-        let scope = self.near.scope(page.map(str::as_bytes));
-        let scope = Arc::new(scope.map_err(|error| failure(&error))?);
+        let scope = Arc::new(self.near.scope(page.map(str::as_bytes))?);
         let mut totals = self.read(&[], Some(&scope))?;
         add_call(totals);
         for key in keys {
@@ -111,19 +107,18 @@ impl AppInstance {
         &self,
         keys: &[WireKey<'_>],
         scope: Option<&Arc<RequestScope>>,
-    ) -> Result<ReadStats, Failure> {
+    ) -> Result<ReadStats, ReplayError> {
         let mut near_read = NearRead::new(self.near.clone(), keys, scope.cloned());
         let started = Instant::now();
         let mut wait_time = Duration::ZERO;
         if let Some(step) = near_read.step(started) {
-            let budget = Budget { scope, ..Budget::new(CALL_TIMEOUT) };
-            let finished = self.client.finish_near(&mut near_read, step, &budget);
-            finished.map_err(|error| failure(&error))?;
+            let budget = Budget { scope, ..new_call_budget() };
+            self.client.finish_near(&mut near_read, step, &budget)?;
             wait_time = started.elapsed();
         }
         let (values, failures) = near_read.finish();
-        if let Some((_, error)) = failures.first() {
-            return Err(failure(error));
+        if let Some((_, error)) = failures.into_iter().next() {
+            return Err(error.into());
         }
         let absent_keys = values.iter().filter(|value| value.is_none()).count() as u64;
         Ok(ReadStats { wait_time, absent_keys })

@@ -5,19 +5,17 @@ use std::time::{Duration, Instant};
 use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, Options, StoreMode};
-use glasscache_lab::load::{Arrivals, ValueSource, mix};
-use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, GetTimes, WIDTH_VALUE_BYTES};
 
-use crate::live_client::{new_call_budget, new_client, to_call_error, to_wire_key};
-use crate::live_target::LiveTarget;
-use crate::output::Failure;
+use super::{CallBlock, Cell, GetTimes, Settings, WIDTH_VALUE_BYTES};
+use crate::load::{Arrivals, ValueSource, mix};
+use crate::target::{CallError, Target, new_call_budget, to_wire_key};
 
 /// How long all threads call without being measured until each has a connection of its own.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Our client against one server.
 pub(super) struct RustClient<'t> {
-    target: &'t LiveTarget,
+    target: &'t Target,
     client: Client,
     value_source: ValueSource,
     seed: u64,
@@ -27,20 +25,16 @@ pub(super) struct RustClient<'t> {
 }
 
 impl<'t> RustClient<'t> {
-    /// A client of `target`; `bytes_max` is the longest value.
-    pub(super) fn new(
-        target: &'t LiveTarget,
-        bytes_max: usize,
-        seed: u64,
-        (threads, rate): (usize, Option<f64>),
-    ) -> Result<RustClient<'t>, Failure> {
-        Ok(RustClient {
+    /// A client of `target`.
+    pub(super) fn new(target: &'t Target, settings: &Settings) -> Result<Self, CallError> {
+        let bytes_max = settings.sizes.iter().copied().max().unwrap_or(0);
+        Ok(Self {
             target,
-            client: new_client(target, true)?,
-            value_source: ValueSource::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
-            seed,
-            threads: threads.max(1),
-            rate,
+            client: target.new_client(true)?,
+            value_source: ValueSource::new(bytes_max.max(WIDTH_VALUE_BYTES), settings.seed),
+            seed: settings.seed,
+            threads: settings.threads.max(1),
+            rate: settings.rate,
         })
     }
 
@@ -69,21 +63,17 @@ impl<'t> RustClient<'t> {
         let budget = new_call_budget();
         if let ([(key, value)], true) = (items, is_single_get) {
             let started = Instant::now();
-            let found_value = self
-                .client
-                .get(to_wire_key(key), false, &budget)
-                .map_err(|error| to_call_error(&error))?;
+            let found_value = self.client.get(to_wire_key(key), false, &budget)?;
             let elapsed = started.elapsed();
             let is_correct_value =
                 found_value.is_some_and(|found_value| found_value.bytes == *value);
             return Ok((elapsed, u64::from(!is_correct_value)));
         }
         let started = Instant::now();
-        let (found_values, failures) =
-            self.client.get_many(keys, &budget).map_err(|error| to_call_error(&error))?;
+        let (found_values, failures) = self.client.get_many(keys, &budget)?;
         let elapsed = started.elapsed();
-        if let Some((_, error)) = failures.first() {
-            return Err(to_call_error(error));
+        if let Some((_, error)) = failures.into_iter().next() {
+            return Err(error.into());
         }
         let has_stored_contents = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
             items.get(*index).is_some_and(|(_, value)| contents == value)
@@ -163,27 +153,26 @@ fn wait_until(instant: Instant) {
     }
 }
 
-impl Caller for RustClient<'_> {
-    fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
-        self.client = new_client(self.target, true)
-            .map_err(|failure| CallError::Unreachable(failure.message().to_owned()))?;
+impl RustClient<'_> {
+    pub(super) fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
+        self.client = self.target.new_client(true)?;
         self.open_connections(cell)
     }
 
-    fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
+    pub(super) fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         for (key, body) in self.list_cell_items(cell) {
             let item = Item { key: to_wire_key(&key), flags: 0, body };
             let budget = new_call_budget();
             match self.client.store(StoreMode::Set, item, 0, false, &budget) {
                 Ok(_) => {}
                 Err(Error::TooLarge { .. }) => return Ok(false),
-                Err(error) => return Err(to_call_error(&error)),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
     }
 
-    fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError> {
+    pub(super) fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError> {
         if self.threads == 1 {
             return self.measure_block_of_thread(cell, calls, 0);
         }
@@ -209,17 +198,19 @@ impl Caller for RustClient<'_> {
         })
     }
 
-    fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
+    pub(super) fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
         for (key, _) in self.list_cell_items(cell) {
             let budget = new_call_budget();
-            self.client
-                .delete(to_wire_key(&key), false, &budget)
-                .map_err(|error| to_call_error(&error))?;
+            self.client.delete(to_wire_key(&key), false, &budget)?;
         }
         Ok(())
     }
 
-    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<GetTimes, CallError> {
+    pub(super) fn measure_parts(
+        &mut self,
+        bytes: usize,
+        calls: usize,
+    ) -> Result<GetTimes, CallError> {
         let total_part_ns = |client: &Client, part: CostPart| -> u64 {
             let call_classes = client.costs().by_size();
             call_classes
@@ -252,21 +243,32 @@ impl Caller for RustClient<'_> {
 
 #[cfg(test)]
 mod tests {
-    use glasscache_lab::access::Protocol;
+    use std::net::SocketAddr;
+
+    use glasscache_server::{Address, Config, Listen};
 
     use super::*;
-    use crate::access::Credentials;
+    use crate::access::Protocol;
+    use crate::proc::Meter;
 
     #[test]
     fn each_thread_has_a_connection_when_reconnecting_is_done() {
-        let target = LiveTarget::open(None, &Credentials::default(), Protocol::Text).unwrap();
+        let listeners = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))];
+        let config = Config { listeners, memory_bytes: 64 << 20, ..Config::default() };
+        let server = glasscache_server::start(config).unwrap();
+        let [Address::Tcp(address)] = server.addresses()[..] else { panic!("no TCP") };
+        let target = Target::open_embedded(address, Meter::None, Protocol::Text).unwrap();
         let cell = Cell::Bytes(100);
         // The calls of an open loop come one after the other.
         for rate in [None, Some(1000.0)] {
-            let mut client = RustClient::new(&target, 100, 1, (4, rate)).unwrap();
+            let settings =
+                Settings { sizes: vec![100], threads: 4, rate, seed: 1, ..Settings::default() };
+            let mut client = RustClient::new(&target, &settings).unwrap();
             client.fill(cell).unwrap();
             client.reconnect(cell).unwrap();
             assert_eq!(client.connection_count(), 4, "{rate:?}");
         }
+        server.stop();
+        server.join();
     }
 }

@@ -14,10 +14,10 @@ use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
+use super::ReplayError;
 use super::instance::AppInstance;
 use super::run::AppInstances;
 use super::single_gets::SingleGets;
-use crate::output::{Exit, Failure};
 
 /// A round of a rehearsal ends after this time.
 const ROUND_TIME: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl Rehearsal<'_> {
         &self,
         single_gets: &SingleGets<'_>,
         uncached_instances: &[AppInstance],
-    ) -> Result<LatencyTable, Failure> {
+    ) -> Result<LatencyTable, ReplayError> {
         let mut rounds = self.measure_rounds()?;
         for round_calls in &mut rounds {
             if round_calls.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
@@ -47,11 +47,11 @@ impl Rehearsal<'_> {
             }
         }
         LatencyTable::of_rounds(rounds)
-            .map_err(|error| Failure::new(Exit::BadData, error.to_string()))
+            .map_err(|error| ReplayError::LatencyTable(error.to_string()))
     }
 
     /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
-    fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
+    fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, ReplayError> {
         let instances = AppInstances::load(self.servers, self.strategy_file, self.log)?;
         let round_start =
             |round_index: usize| self.prepared.second_half_start() * round_index / ROUNDS;
@@ -69,7 +69,7 @@ impl Rehearsal<'_> {
         &self,
         instances: &AppInstances,
         request_range: Range<usize>,
-    ) -> Result<Vec<TimedCall>, Failure> {
+    ) -> Result<Vec<TimedCall>, ReplayError> {
         let started = Instant::now();
         let time_requests = |thread_index: usize| {
             let mut timed_calls = Vec::new();
@@ -84,7 +84,7 @@ impl Rehearsal<'_> {
                 }
                 request.make_calls(Some(&mut timed_calls))?;
             }
-            Ok::<_, Failure>(timed_calls)
+            Ok::<_, ReplayError>(timed_calls)
         };
         let thread_results: Vec<Result<_, _>> = std::thread::scope(|scope| {
             let time_requests = &time_requests;
@@ -94,8 +94,7 @@ impl Rehearsal<'_> {
         });
         let mut timed_calls = Vec::new();
         for thread_result in thread_results {
-            let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-            timed_calls.extend(thread_result.map_err(panic_failure)??);
+            timed_calls.extend(thread_result.map_err(|_| ReplayError::MeasuringThread)??);
         }
         Ok(timed_calls)
     }

@@ -14,21 +14,20 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use indicatif::ProgressBar;
-
-use super::Speed;
 use super::instance::AppInstance;
-use crate::output::{Exit, Failure};
+use super::{ReplayError, Speed};
 
 /// What the requests needed.
-pub(super) struct ReplayOutcome {
+#[derive(Debug)]
+pub struct ReplayOutcome {
     /// In file order.
-    pub(super) request_stats: Vec<RequestStats>,
+    pub request_stats: Vec<RequestStats>,
     /// Reads of keys that the servers do not have.
-    pub(super) absent_reads: u64,
-    /// Calls that loaded and refreshed fixed sets, and their keys.
-    pub(super) fixed_set_calls: u64,
-    pub(super) fixed_set_keys: u64,
+    pub absent_reads: u64,
+    /// Calls that loaded and refreshed fixed sets.
+    pub fixed_set_calls: u64,
+    /// Keys of these calls.
+    pub fixed_set_keys: u64,
 }
 
 /// The instances of a log.
@@ -46,8 +45,8 @@ pub(super) struct ReplayOptions<'r> {
     pub(super) speed: Speed,
     /// Ends the replay when set.
     pub(super) stop: &'r AtomicBool,
-    /// Counts the requests.
-    pub(super) bar: &'r ProgressBar,
+    /// Called after each request.
+    pub(super) progress: &'r (dyn Fn() + Sync),
 }
 
 /// A request of the log, and the instance that makes it.
@@ -60,7 +59,7 @@ pub(super) struct RecordedRequest<'r> {
 }
 
 /// The requests of one thread by their index, and how many reads found nothing.
-type ThreadResult = Result<(Vec<(usize, RequestStats)>, u64), Failure>;
+type ThreadResult = Result<(Vec<(usize, RequestStats)>, u64), ReplayError>;
 
 impl AppInstances {
     /// A client for each instance, with its fixed set loaded; refuses a fixed set that the servers do not have whole.
@@ -68,7 +67,7 @@ impl AppInstances {
         servers: &[Address],
         strategy_file: &StrategyFile,
         log: &RequestLog,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ReplayError> {
         let mut loaded = Self { instances: Vec::new(), index_by_number: HashMap::new() };
         for &instance_number in &log.requests.instances {
             if let Entry::Vacant(entry) = loaded.index_by_number.entry(instance_number) {
@@ -84,7 +83,7 @@ impl AppInstances {
         &self,
         (log, prepared): (&RequestLog, &PreparedLog<'_>),
         replay_options: &ReplayOptions<'_>,
-    ) -> Result<ReplayOutcome, Failure> {
+    ) -> Result<ReplayOutcome, ReplayError> {
         let started = Instant::now();
         let has_failed = AtomicBool::new(false);
         let run_thread = |thread_index: usize| {
@@ -115,8 +114,8 @@ impl AppInstances {
             fixed_set_keys: 0,
         };
         for thread_result in thread_results {
-            let panic_failure = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
-            let (thread_stats, absent_reads) = thread_result.map_err(panic_failure)??;
+            let (thread_stats, absent_reads) =
+                thread_result.map_err(|_| ReplayError::ReplayThread)??;
             replay_outcome.absent_reads += absent_reads;
             for (request_index, request_stats) in thread_stats {
                 replay_outcome.request_stats[request_index] = request_stats;
@@ -156,7 +155,7 @@ impl AppInstances {
             let (request_stats, absent_in_request) = request.make_calls(None)?;
             thread_stats.push((request_index, request_stats));
             absent_reads += absent_in_request;
-            replay_options.bar.inc(1);
+            (replay_options.progress)();
         }
         Ok((thread_stats, absent_reads))
     }
@@ -193,7 +192,7 @@ impl RecordedRequest<'_> {
     pub(super) fn make_calls(
         &self,
         timed_calls: Option<&mut Vec<TimedCall>>,
-    ) -> Result<(RequestStats, u64), Failure> {
+    ) -> Result<(RequestStats, u64), ReplayError> {
         let key_of = |item: u32| self.log.items.keys[item as usize].as_str();
         let page_item = self.log.requests.pages[self.log_row];
         let page_key = (page_item != NONE).then(|| key_of(page_item));
@@ -205,18 +204,16 @@ impl RecordedRequest<'_> {
 fn load_instance(
     servers: &[Address],
     strategy_file: &StrategyFile,
-) -> Result<AppInstance, Failure> {
+) -> Result<AppInstance, ReplayError> {
     let instance = AppInstance::new(servers, strategy_file)?;
     instance.load()?;
     let missing_keys = instance.near().stats().missing_keys;
-    let Some(first_key) = missing_keys.first() else {
-        return Ok(instance);
-    };
-    let message = format!(
-        "loading the fixed set failed: the server lacks {} of its {} keys, the first is {first_key:?}",
-        missing_keys.len(),
-        strategy_file.fixed_keys.len(),
-    );
-    let hint = "store them, or add --fill for random values of the recorded sizes";
-    Err(Failure::new(Exit::BadData, message).with_hint(hint))
+    match missing_keys.first() {
+        None => Ok(instance),
+        Some(first_key) => Err(ReplayError::FixedSet {
+            missing_count: missing_keys.len(),
+            key_count: strategy_file.fixed_keys.len(),
+            first_key: first_key.clone(),
+        }),
+    }
 }

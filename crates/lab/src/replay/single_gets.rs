@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_sim::strategy::latency_table::TimedCall;
 
-use super::super::target::wire_key;
+use super::ReplayError;
 use super::instance::AppInstance;
-use crate::output::{Exit, Failure};
+use crate::target::wire_key;
 
 /// How many sizes of items have gets that are read.
 const SIZE_COUNT: usize = 7;
@@ -25,7 +25,7 @@ pub(super) struct SingleGets<'l> {
 
 impl<'l> SingleGets<'l> {
     /// Gets of these items (key, bytes), from the smallest to the largest.
-    pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
+    pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, ReplayError> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
         let mut chosen_items: Vec<(&str, u32)> = (0..SIZE_COUNT)
@@ -37,8 +37,7 @@ impl<'l> SingleGets<'l> {
             .collect();
         chosen_items.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
         if chosen_items.is_empty() {
-            let message = "measuring the latency failed: no request of the log reads an item";
-            return Err(Failure::new(Exit::BadData, message));
+            return Err(ReplayError::NoReads);
         }
         Ok(Self { items: chosen_items })
     }
@@ -48,7 +47,7 @@ impl<'l> SingleGets<'l> {
         &self,
         instances: &[AppInstance],
         timed_calls: &mut Vec<TimedCall>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReplayError> {
         for &(key, bytes) in &self.items {
             let keys = [wire_key(key)?];
             let block_results = std::thread::scope(|scope| {
@@ -58,8 +57,7 @@ impl<'l> SingleGets<'l> {
                 handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
             });
             for block_result in block_results {
-                let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-                let times_ns = block_result.map_err(panic_failure)??;
+                let times_ns = block_result.map_err(|_| ReplayError::MeasuringThread)??;
                 timed_calls.extend(times_ns.into_iter().map(|ns| TimedCall {
                     keys: 1,
                     bytes: u64::from(bytes),
@@ -72,7 +70,7 @@ impl<'l> SingleGets<'l> {
 }
 
 /// The times of up to a block of reads of these keys, in nanoseconds.
-fn read_block(instance: &AppInstance, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
+fn read_block(instance: &AppInstance, keys: &[WireKey<'_>]) -> Result<Vec<u64>, ReplayError> {
     let started = Instant::now();
     let mut times_ns = Vec::with_capacity(BLOCK_CALLS);
     while times_ns.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {

@@ -1,42 +1,24 @@
 //! What the recommended compression saves by key prefix.
 
-use glasscache_lab::codec::{Compressor, Samples};
-use serde::Serialize;
-
-use super::CodecResult;
-use super::compressors::{COMPRESSORS, CodecCompressor};
-use crate::output::Failure;
+use super::compressors::Compressor;
+use super::result::{CodecResult, PrefixRow};
+use super::sample::Samples;
+use crate::target::CallError;
 
 /// Values of a prefix that are compressed; the rest is taken to be like them.
 const VALUES_MAX: usize = 200;
-
-/// The values whose keys begin alike.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct PrefixRow {
-    /// The prefix with its end; empty for keys without one.
-    pub(super) prefix: String,
-    /// Its values.
-    pub(super) values: usize,
-    /// Their bytes as they were given.
-    pub(super) bytes: u64,
-    /// Compressed bytes over those before, with the recommended compressor and threshold.
-    pub(super) ratio: f64,
-}
 
 /// A row for each prefix, the one with the most bytes first; no rows where no value has a key or all have one prefix.
 pub(super) fn measure_prefixes(
     samples: &Samples,
     delimiters: &[u8],
     result: &CodecResult,
-) -> Result<Vec<PrefixRow>, Failure> {
+) -> Result<Vec<PrefixRow>, CallError> {
     let groups = samples.group_by_prefix(delimiters);
     let Some(choice) = result.recommended.as_ref().filter(|_| groups.len() > 1) else {
         return Ok(Vec::new());
     };
-    let named_compressor = COMPRESSORS.iter().find(|(name, _)| *name == choice.compressor);
-    let named_compressor = named_compressor.copied().unwrap_or(("none", None));
-    let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
-    let mut compressor = CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
+    let mut compressor = Compressor::of_choice(choice)?;
     let mut rows: Vec<PrefixRow> = groups
         .into_iter()
         .map(|(prefix, indices)| {

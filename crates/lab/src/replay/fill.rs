@@ -1,13 +1,12 @@
 //! Stores a random value of the recorded size under each key of a log, for a server that does not have the items.
 
 use glasscache_client::request::Item;
-use glasscache_client::{Address, Budget, Client, Options, Placement, StoreMode};
-use glasscache_lab::load::ValueSource;
+use glasscache_client::{Address, Client, Placement, StoreMode};
 use glasscache_sim::trace::log::Items;
 
-use super::super::target::wire_key;
-use super::{CALL_TIMEOUT, failure};
-use crate::output::Failure;
+use super::{ReplayError, new_client_options};
+use crate::load::ValueSource;
+use crate::target::{new_call_budget, wire_key};
 
 /// Items of one call.
 const ITEMS_PER_CALL: usize = 200;
@@ -19,15 +18,11 @@ const BYTES_PER_CALL: usize = 4 << 20;
 const SEED: u64 = 1;
 
 /// Stores every item.
-pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
-    let options = Options {
-        timeout: CALL_TIMEOUT,
-        value_bytes_max: 1 << 30,
-        costs: false,
-        ..Options::default()
-    };
-    let client = Client::new(servers, Placement::Ketama, options);
-    let client = client.map_err(|error| failure(&error))?;
+///
+/// # Errors
+/// A key that cannot go on the wire, or a call that failed.
+pub fn fill(servers: &[Address], items: &Items) -> Result<(), ReplayError> {
+    let client = Client::new(servers, Placement::Ketama, new_client_options())?;
     let largest_bytes = items.sizes.iter().copied().max().unwrap_or(0);
     let value_source = ValueSource::new(largest_bytes as usize, SEED);
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
@@ -46,11 +41,10 @@ pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
     store(&client, &batch)
 }
 
-fn store(client: &Client, batch: &[Item<'_>]) -> Result<(), Failure> {
-    let budget = Budget::new(CALL_TIMEOUT);
-    let stored = client.store_many(StoreMode::Set, batch, 0, &budget);
-    match stored.map_err(|error| failure(&error))?.first() {
-        Some((_, error)) => Err(failure(error)),
+fn store(client: &Client, batch: &[Item<'_>]) -> Result<(), ReplayError> {
+    let failures = client.store_many(StoreMode::Set, batch, 0, &new_call_budget())?;
+    match failures.into_iter().next() {
+        Some((_, error)) => Err(error.into()),
         None => Ok(()),
     }
 }

@@ -1,18 +1,16 @@
 //! The values in every form: each serialiser with each compressor, and a dictionary.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use glasscache_lab::codec::{
-    CodecObjective, CompressorCosts, DictionaryCompressor, Sample, SerialiserCosts, ValueKind,
-    evaluate_candidate, measure,
-};
-use indicatif::ProgressBar;
-
-use super::CodecResult;
-use super::compressors::{COMPRESSORS, CodecCompressor};
-use super::python::{PythonWorker, SERIALISERS};
-use crate::output::Failure;
+use super::call::CodecObjective;
+use super::choice::evaluate_candidate;
+use super::compressors::{COMPRESSORS, Compressor};
+use super::costs::{CompressorCosts, SerialiserCosts};
+use super::measure::measure;
+use super::python::{PythonValues, SERIALISERS};
+use super::result::CodecResult;
+use super::sample::{Sample, ValueKind};
+use crate::target::CallError;
 
 /// Level of the dictionary's row.
 const DICTIONARY_LEVEL: i32 = 3;
@@ -23,10 +21,10 @@ pub(super) type CostsWithCompressors = (SerialiserCosts, Vec<CompressorCosts>);
 /// Every serialiser with every compressor.
 pub(super) fn measure_forms(
     measured_samples: &[&Sample],
-    python: Option<&mut PythonWorker>,
-    (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
+    python: Option<&mut PythonValues>,
+    (stop, progress): (&AtomicBool, &mut dyn FnMut(usize)),
     result: &mut CodecResult,
-) -> Result<Vec<CostsWithCompressors>, Failure> {
+) -> Result<Vec<CostsWithCompressors>, CallError> {
     let all_serialiser_costs = serialise(measured_samples, python, result);
     let measurement_count = (all_serialiser_costs.len() * COMPRESSORS.len()).max(1);
     let mut costs_by_serialiser: Vec<CostsWithCompressors> = Vec::new();
@@ -38,9 +36,8 @@ pub(super) fn measure_forms(
             }
             let measured_count =
                 costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
-            bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs =
-                measure(&mut CodecCompressor::new(named_compressor)?, &serialiser_costs.bodies);
+            progress(600 * measured_count / measurement_count);
+            let costs = measure(&mut Compressor::new(named_compressor)?, &serialiser_costs.bodies);
             result.compressor_mismatches += costs.wrong_values;
             compressor_costs.push(costs);
         }
@@ -52,7 +49,7 @@ pub(super) fn measure_forms(
 /// The values in each serialised form; as they are where all are texts or bytes, or where there is no Python.
 fn serialise(
     measured_samples: &[&Sample],
-    python: Option<&mut PythonWorker>,
+    python: Option<&mut PythonValues>,
     result: &mut CodecResult,
 ) -> Vec<SerialiserCosts> {
     let has_objects = measured_samples.iter().any(|sample| sample.kind == ValueKind::Object);
@@ -93,7 +90,7 @@ pub(super) fn add_dictionary(
     let first_half_len = serialiser_costs.bodies.len() / 2;
     let (training_bodies, held_out_bodies) = serialiser_costs.bodies.split_at(first_half_len);
     let training_bodies: Vec<&[u8]> = training_bodies.iter().map(Vec::as_slice).collect();
-    let mut compressor = match DictionaryCompressor::train(&training_bodies, DICTIONARY_LEVEL) {
+    let mut compressor = match Compressor::train(&training_bodies, DICTIONARY_LEVEL) {
         Ok(compressor) => compressor,
         Err(reason) => {
             result.left_out.push(format!("a dictionary of zstd ({reason})"));

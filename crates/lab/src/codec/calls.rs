@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use glasscache_lab::codec::{BlockStore, CallTime, CallTimes, Choice, Compressor, Sample};
-use glasscache_lab::profile::CallError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::compressors::{COMPRESSORS, ClientStore, CodecCompressor};
-use super::python::{PythonFailure, PythonWorker};
-use crate::live_target::LiveTarget;
-use crate::output::Failure;
+use super::call::{CallTime, CallTimes};
+use super::choice::Choice;
+use super::compressors::Compressor;
+use super::python::{PythonFailure, PythonValues};
+use super::sample::Sample;
+use super::value_store::ValueStore;
+use crate::target::CallError;
 
 /// Sizes at which a call is measured.
 const VALUE_SIZES: [usize; 9] = [1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000];
@@ -26,24 +27,25 @@ const CODEC_PASSES: usize = 21;
 
 /// The median times of measured calls.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct MeasuredCalls {
-    pub(super) set_us: f64,
-    pub(super) get_us: f64,
+pub struct MeasuredCalls {
+    /// Of a set.
+    pub set_us: f64,
+    /// Of a get.
+    pub get_us: f64,
     /// Values that were absent or others than those stored.
     #[serde(rename = "wrong")]
-    pub(super) wrong_values: u64,
+    pub wrong_values: u64,
 }
 
 /// The client that makes the calls: Python's where there is one.
 pub(super) struct Caller<'t> {
-    pub(super) python: Option<PythonWorker>,
-    pub(super) rust_client: ClientStore<'t>,
-    pub(super) target: &'t LiveTarget,
+    pub(super) python: Option<PythonValues>,
+    pub(super) rust_client: ValueStore<'t>,
     pub(super) key_prefix: String,
 }
 
 impl Caller<'_> {
-    fn python_with_client(&mut self) -> Option<&mut PythonWorker> {
+    fn python_with_client(&mut self) -> Option<&mut PythonValues> {
         self.python.as_mut().filter(|python| python.has_client)
     }
 
@@ -64,10 +66,10 @@ impl Caller<'_> {
             .iter()
             .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
         {
-            let meter_before = self.target.meter.read();
+            let meter_before = self.rust_client.target.meter.read();
             let [set_us, get_us] = self.time_calls_without_conversion(value_bytes)?;
-            let used_cpu = self.target.meter.read().since(&meter_before);
-            let is_server_cpu_visible = self.target.meter.workers() > 0;
+            let used_cpu = self.rust_client.target.meter.read().since(&meter_before);
+            let is_server_cpu_visible = self.rust_client.target.meter.workers() > 0;
             let call_count = (2 * KEYS_PER_SIZE * (1 + PASSES_PER_SIZE)) as f64;
             let server_us = used_cpu.server.cpu_s() * 1e6 / call_count;
             let new_call_time = |us: f64| CallTime {
@@ -85,17 +87,16 @@ impl Caller<'_> {
     /// counted.
     fn time_calls_without_conversion(&mut self, value_bytes: usize) -> Result<[f64; 2], CallError> {
         let key_prefix = format!("{}calls:", self.key_prefix);
-        let server = self.target.address();
+        let server = self.rust_client.target.address();
         if let Some(python) = self.python_with_client() {
             let request = json!({ "do": "calls_without_conversion", "server": server, "key": key_prefix, "bytes": value_bytes,
                 "keys": KEYS_PER_SIZE, "passes": PASSES_PER_SIZE });
-            let reply = python.measure_calls(&request).map_err(to_call_error)?;
+            let reply = python.request(&request)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
         let values = vec![vec![0; value_bytes]; KEYS_PER_SIZE];
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-        let mut compressor = CodecCompressor::new(("none", None))
-            .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
+        let mut compressor = Compressor::new(("none", None))?;
         let measured =
             self.time_rust_client(&mut compressor, &values, &key_prefix, 1 + PASSES_PER_SIZE)?;
         Ok([measured.set_us, measured.get_us])
@@ -106,35 +107,28 @@ impl Caller<'_> {
         &mut self,
         choice: &Choice,
         samples: &[&Sample],
-    ) -> Result<MeasuredCalls, Failure> {
-        let (server, key_prefix) = (self.target.address(), self.key_prefix.clone());
-        let measured = if let Some(python) = self.python_with_client() {
+    ) -> Result<MeasuredCalls, CallError> {
+        let (server, key_prefix) = (self.rust_client.target.address(), self.key_prefix.clone());
+        if let Some(python) = self.python_with_client() {
             let request = json!({ "do": "calls", "server": server, "key": key_prefix, "passes": CODEC_PASSES,
-                "codec": list_codec_arguments(choice) });
-            python.measure_calls(&request).map_err(to_call_error).map(|reply| {
-                let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
-                MeasuredCalls {
-                    set_us: read_us("set_us"),
-                    get_us: read_us("get_us"),
-                    wrong_values: reply["wrong"].as_u64().unwrap_or(0),
-                }
-            })
-        } else {
-            let named_compressor = COMPRESSORS.iter().find(|(name, _)| *name == choice.compressor);
-            let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
-            let named_compressor = named_compressor.copied().unwrap_or(("none", None));
-            let mut compressor =
-                CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
-            let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.time_rust_client(&mut compressor, &values, &key_prefix, CODEC_PASSES)
-        };
-        measured.map_err(|error| super::failure(&error))
+                "codec": choice.codec_arguments() });
+            let reply = python.request(&request)?;
+            let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
+            return Ok(MeasuredCalls {
+                set_us: read_us("set_us"),
+                get_us: read_us("get_us"),
+                wrong_values: reply["wrong"].as_u64().unwrap_or(0),
+            });
+        }
+        let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
+        let mut compressor = Compressor::of_choice(choice)?;
+        self.time_rust_client(&mut compressor, &values, &key_prefix, CODEC_PASSES)
     }
 
     /// Sets and gets of values by the Rust client; the first of the passes is not counted.
     fn time_rust_client(
         &mut self,
-        compressor: &mut CodecCompressor,
+        compressor: &mut Compressor,
         values: &[&[u8]],
         key_prefix: &str,
         passes: usize,
@@ -173,38 +167,42 @@ fn median_us(mut times_ns: Vec<u64>) -> f64 {
     times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
 }
 
-fn to_call_error(python_failure: PythonFailure) -> CallError {
-    CallError::Unreachable(python_failure.reason)
+impl From<PythonFailure> for CallError {
+    fn from(failure: PythonFailure) -> Self {
+        Self::Unreachable(failure.reason)
+    }
 }
 
-/// The arguments of Python's `Codec` for a choice.
-pub(super) fn list_codec_arguments(choice: &Choice) -> Map<String, Value> {
-    let mut arguments = Map::new();
-    if choice.serialiser == "Codec msgpack" {
-        arguments.insert("objects".to_owned(), json!("msgpack"));
+impl Choice {
+    /// The arguments of Python's `Codec` for it.
+    pub fn codec_arguments(&self) -> Map<String, Value> {
+        let mut arguments = Map::new();
+        if self.serialiser == "Codec msgpack" {
+            arguments.insert("objects".to_owned(), json!("msgpack"));
+        }
+        let Some(threshold_bytes) = self.threshold_bytes else {
+            arguments.insert("compress".to_owned(), Value::Null);
+            return arguments;
+        };
+        let mut parts = self.compressor.split(' ');
+        arguments.insert("compress".to_owned(), json!(parts.next()));
+        if let Some(level) = parts.next().and_then(|level| level.parse::<i32>().ok()) {
+            arguments.insert("level".to_owned(), json!(level));
+        }
+        arguments.insert("threshold".to_owned(), json!(threshold_bytes));
+        arguments
     }
-    let Some(threshold_bytes) = choice.threshold_bytes else {
-        arguments.insert("compress".to_owned(), Value::Null);
-        return arguments;
-    };
-    let mut parts = choice.compressor.split(' ');
-    arguments.insert("compress".to_owned(), json!(parts.next()));
-    if let Some(level) = parts.next().and_then(|level| level.parse::<i32>().ok()) {
-        arguments.insert("level".to_owned(), json!(level));
-    }
-    arguments.insert("threshold".to_owned(), json!(threshold_bytes));
-    arguments
-}
 
-/// The Python expression that makes the recommended codec.
-pub(super) fn format_codec_expression(choice: &Choice) -> String {
-    let arguments = list_codec_arguments(choice);
-    let argument_texts: Vec<String> = arguments
-        .iter()
-        .map(|(name, value)| match value {
-            Value::Null => format!("{name}=None"),
-            value => format!("{name}={value}"),
-        })
-        .collect();
-    format!("Codec({})", argument_texts.join(", "))
+    /// The Python expression that makes the codec.
+    pub fn codec_expression(&self) -> String {
+        let arguments = self.codec_arguments();
+        let argument_texts: Vec<String> = arguments
+            .iter()
+            .map(|(name, value)| match value {
+                Value::Null => format!("{name}=None"),
+                value => format!("{name}={value}"),
+            })
+            .collect();
+        format!("Codec({})", argument_texts.join(", "))
+    }
 }

@@ -1,0 +1,162 @@
+//! The measurement of a set of values: calls by size, every form, the choice, key prefixes, storage.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::call::CodecObjective;
+use super::calls::Caller;
+use super::choice::{choose, evaluate_candidate};
+use super::compressors::{Compressor, STORAGE_COMPRESSORS};
+use super::costs::{CompressorCosts, SerialiserCosts};
+use super::forms::{CostsWithCompressors, add_dictionary, measure_forms};
+use super::prefixes::measure_prefixes;
+use super::python::PythonValues;
+use super::result::CodecResult;
+use super::sample::{Sample, Samples};
+use super::storage::{StorageRun, split_into_blocks, store_and_read_blocks};
+use super::value_store::ValueStore;
+use crate::target::{CallError, Target};
+
+/// Values that every form is measured with.
+const VALUES_MAX: usize = 1000;
+
+/// Bytes of these values.
+const VALUES_BYTES_MAX: usize = 2 << 20;
+
+/// Progress after the forms and for each row of the storage table, in thousandths.
+const PROGRESS_OF_FORMS: usize = 600;
+const PROGRESS_OF_STORAGE_ROW: usize = 80;
+
+/// What to measure, and for which network.
+#[derive(Debug)]
+pub struct Settings {
+    /// Speed of the network on top of what was measured against the server; `None`: as measured.
+    pub network_mbit: Option<f64>,
+    /// Gets for each set.
+    pub reads_per_write: f64,
+    /// The prefix of a key ends at the first of these.
+    pub prefix_ends: Vec<u8>,
+    /// Decides which values are measured, their keys, and the order of reading.
+    pub seed: u64,
+    /// Ends the run when set; what was measured is kept.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Measures the values against `target`; an error comes with what was measured before it. Reports its progress in
+/// thousandths.
+pub fn run(
+    samples: &Samples,
+    target: &Target,
+    settings: &Settings,
+    mut progress: impl FnMut(usize),
+) -> (CodecResult, Result<(), CallError>) {
+    let measured_samples = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, settings.seed);
+    let mut result = CodecResult {
+        value_count: samples.values.len(),
+        total_bytes: samples.total_bytes(),
+        skipped_values: samples.skipped_values,
+        is_truncated: samples.is_truncated,
+        measured_values: measured_samples.len(),
+        server_name: target.describe(),
+        network_mbit: settings.network_mbit,
+        reads_per_write: settings.reads_per_write,
+        ..CodecResult::default()
+    };
+    let outcome =
+        measure(samples, &measured_samples, target, (settings, &mut progress), &mut result);
+    result.is_stopped = settings.stop.load(Ordering::Relaxed);
+    (result, outcome)
+}
+
+fn measure(
+    samples: &Samples,
+    measured_samples: &[&Sample],
+    target: &Target,
+    (settings, progress): (&Settings, &mut dyn FnMut(usize)),
+    result: &mut CodecResult,
+) -> Result<(), CallError> {
+    let python = PythonValues::start(measured_samples);
+    if let Err(reason) = &python {
+        result.left_out.push(format!("Python's serialisers ({reason})"));
+    }
+    let mut caller = Caller {
+        python: python.ok(),
+        rust_client: ValueStore::new(target)?,
+        key_prefix: format!("glasscache-codec:{:x}:", settings.seed),
+    };
+    result.client_name = caller.client_name();
+    let bytes_max = measured_samples.iter().map(|sample| sample.bytes.len()).max();
+    result.call_times = caller.measure_call_times(bytes_max.unwrap_or(0))?;
+    let stop = &settings.stop;
+    let costs_by_serialiser =
+        measure_forms(measured_samples, caller.python.as_mut(), (stop, progress), result)?;
+    recommend(&costs_by_serialiser, measured_samples, settings, &mut caller, result)?;
+    if !stop.load(Ordering::Relaxed) {
+        result.prefix_rows = measure_prefixes(samples, &settings.prefix_ends, result)?;
+        measure_storage(samples, &caller.rust_client, settings, progress, result)?;
+    }
+    Ok(())
+}
+
+/// Ranks the forms, chooses one and measures it.
+fn recommend(
+    costs_by_serialiser: &[CostsWithCompressors],
+    measured_samples: &[&Sample],
+    settings: &Settings,
+    caller: &mut Caller<'_>,
+    result: &mut CodecResult,
+) -> Result<(), CallError> {
+    let objective = CodecObjective {
+        ns_per_byte: settings.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
+        reads_per_write: settings.reads_per_write,
+    };
+    let plain_bytes: usize = measured_samples.iter().map(|sample| sample.bytes.len()).sum();
+    for (serialiser_costs, compressor_costs) in costs_by_serialiser {
+        result.candidates.extend(compressor_costs.iter().map(|costs| {
+            evaluate_candidate(serialiser_costs, costs, plain_bytes, &result.call_times, &objective)
+        }));
+    }
+    add_dictionary(costs_by_serialiser, measured_samples, &objective, result);
+    result.candidates.sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
+    let eligible_costs: Vec<(&SerialiserCosts, &[CompressorCosts])> = costs_by_serialiser
+        .iter()
+        .filter(|(serialiser_costs, _)| {
+            serialiser_costs.name.is_empty() || serialiser_costs.name.starts_with("Codec")
+        })
+        .map(|(serialiser_costs, compressor_costs)| (serialiser_costs, compressor_costs.as_slice()))
+        .collect();
+    if let Some((baseline, recommended)) = choose(&eligible_costs, &result.call_times, &objective) {
+        result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
+        (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
+    }
+    Ok(())
+}
+
+/// The storage table.
+fn measure_storage(
+    samples: &Samples,
+    store: &ValueStore<'_>,
+    settings: &Settings,
+    progress: &mut dyn FnMut(usize),
+    result: &mut CodecResult,
+) -> Result<(), CallError> {
+    let values = samples.values.iter();
+    let all_contents: Vec<u8> = values.flat_map(|sample| sample.bytes.iter().copied()).collect();
+    let blocks = split_into_blocks(&all_contents);
+    for (compressor_index, named_compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
+        let (compressor_name, _) = named_compressor;
+        progress(PROGRESS_OF_FORMS + PROGRESS_OF_STORAGE_ROW * compressor_index);
+        let run = StorageRun {
+            blocks: &blocks,
+            key_prefix: format!("glasscache-codec:{:x}:{compressor_name}:", settings.seed),
+            seed: settings.seed,
+            stop: &settings.stop,
+        };
+        let mut compressor = Compressor::new(named_compressor)?;
+        let Some(stored_row) = store_and_read_blocks(&run, &mut compressor, store)? else {
+            return Ok(());
+        };
+        result.storage_rows.push(stored_row);
+    }
+    Ok(())
+}
