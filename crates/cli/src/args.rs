@@ -119,8 +119,13 @@ commands! {
 /// an effect.
 pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
     let matches = Cli::command().try_get_matches()?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-    let command_path = read_subcommand_path(&matches);
+    let mut cli =
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
+    let mut command_path = read_subcommand_path(&matches);
+    if let Command::Web(arguments) = &cli.command {
+        (cli.json, command_path) =
+            (cli.json || arguments.requests_json(), arguments.command_path());
+    }
     let effect_check = ineffective_settings::check(&command_path, &matches);
     Ok((cli, command_path, effect_check))
 }

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache.client import Client
 from glasscache.errors import BadSetting, GlasscacheError
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_EXAMPLES: Final = """\
+examples:
+  glasscache web explain http://shop.example/lamps --rules rules.toml
+  glasscache web explain http://shop.example/lamps -H 'Cookie: session=1'
+  glasscache web purge --tag lamps --soft
+  glasscache web tag lamps"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,41 +47,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _build_parser() -> argparse.ArgumentParser:
     common_parser = argparse.ArgumentParser(add_help=False)
     common_parser.add_argument(
-        "--server", action="append", help="address of a cache server (127.0.0.1:11211)"
-    )
+        "-s", "--server", action="append", metavar="ADDR",
+        help="address of a cache server (127.0.0.1:11211); write one option for each",
+    )  # fmt: skip
     common_parser.add_argument("--rules", help="the rules of the middleware, a TOML file")
     common_parser.add_argument(
         "--namespace", default="web", help="that of the middleware's settings"
     )
-    common_parser.add_argument("--version", default="", help="that of the middleware's settings")
+    common_parser.add_argument(
+        "--version", "--site-version", default="", help="that of the middleware's settings"
+    )
     common_parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser = argparse.ArgumentParser(
-        prog="glasscache web", description="Look into the HTTP cache of an application."
+        prog="glasscache web",
+        description="Explain or purge what the HTTP cache of an application stores.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     explain_parser = commands.add_parser(
-        "explain", parents=[common_parser], help="what decides about a URL, and what is stored"
+        "explain",
+        parents=[common_parser],
+        help="print what decides about a URL, and what is stored",
     )
-    explain_parser.add_argument("url")
+    explain_parser.add_argument("url", help="an absolute URL")
     explain_parser.add_argument(
         "-H", "--header", action="append", default=[], metavar="NAME:VALUE", help="of the request"
     )
-    explain_parser.add_argument("-X", "--method", default="GET")
+    explain_parser.add_argument("-X", "--method", default="GET", help="of the request (GET)")
+    explain_parser.add_argument(
+        "--mount", default="", metavar="/PREFIX",
+        help="where the application is mounted (root_path, SCRIPT_NAME), which is in its keys",
+    )  # fmt: skip
     purge_parser = commands.add_parser(
-        "purge", parents=[common_parser], help="remove URLs, or make them stale"
+        "purge", parents=[common_parser], help="remove responses, or make them stale"
     )
     target_group = purge_parser.add_mutually_exclusive_group(required=True)
-    target_group.add_argument("--url", help="one absolute URL")
+    target_group.add_argument("--url", help="the responses of an absolute URL")
     target_group.add_argument("--prefix", help='such as "shop.example/lamps/"')
-    target_group.add_argument("--tag")
+    target_group.add_argument("--tag", help="each response with this tag")
     purge_parser.add_argument(
-        "--soft", action="store_true", help="serve the old responses while they are refreshed"
+        "--soft", action="store_true", help="send the old responses while they are refreshed"
     )
     tag_parser = commands.add_parser(
-        "tag", parents=[common_parser], help="list the URLs stored with a tag"
+        "tag", parents=[common_parser], help="list the URLs that are stored with a tag"
     )
     tag_parser.add_argument("tag")
-    tag_parser.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to read")
+    tag_parser.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to look at")
     tag_parser.add_argument("--limit", type=int, default=URLS_MAX, help="URLs to print")
     return parser
 
@@ -104,7 +123,7 @@ def _explain(
     ]
     text = explain(
         client, options.url, fields, rules=rules, method=options.method, settings=settings,
-        now=time.time(),
+        mount=options.mount, now=time.time(),
     )  # fmt: skip
     lines = [(line[:COLUMN].strip(), line[COLUMN:]) for line in text.splitlines()]
     return text, [{"name": name, "value": value} for name, value in lines]

@@ -35,6 +35,7 @@ def explain(
     rules: RuleSet | None = None,
     method: str = "GET",
     settings: CacheSettings = DEFAULTS,
+    mount: str = "",
     now: float,
 ) -> str:
     """Return a text of lines: request, rules, key, and what is stored with its age, lifetime and tags.
@@ -46,10 +47,11 @@ def explain(
         rules: those of the middleware.
         method: of the request.
         settings: those of the middleware.
+        mount: prefix of the URL's path at which the application is mounted, such as "/shop".
         now: Unix time.
 
     Raises:
-        ValueError: the URL is not absolute.
+        ValueError: the URL is not absolute, or its path does not begin with `mount`.
 
     """
     shared = SharedState(rules, settings, clock=lambda: now)
@@ -61,6 +63,10 @@ def explain(
         absolute_request.query,
         absolute_request.fields,
     )
+    mount = mount.rstrip("/")
+    if mount and not f"{request.path_text}/".startswith(f"{mount}/"):
+        raise ValueError(f"{mount!r} is not where {url!r} begins: write the prefix, such as /shop")
+    request.set_surroundings(mount.encode(), b"")
     exchange = Exchange(shared, client, request)
     lines = [("request", f"{request.method} {url}"), *_lines_of_rules(exchange.settings)]
     bypass_reason = exchange.bypass_reason
