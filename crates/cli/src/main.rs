@@ -29,6 +29,8 @@ mod word_wrap;
 
 use std::process::ExitCode;
 
+use glasscache_features as _;
+
 fn main() -> ExitCode {
     match args::parse() {
         Ok((cli, command_path, effect_check)) => {

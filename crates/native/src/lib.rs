@@ -10,6 +10,7 @@
     reason = "the comments of methods are Python docstrings"
 )]
 
+use glasscache_features as _;
 use pyo3::prelude::*;
 
 mod aio;

@@ -7,17 +7,18 @@ use toml::Table;
 use super::tree::{assert_none, list_files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
     ("sim", &["store", "strategy"]),
+    ("features", &["sim"]),
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol", "strategy"]),
     ("record", &["client", "sim", "protocol"]),
     ("lab", &["client", "sim", "protocol"]),
-    ("cli", &["lab", "record", "server", "client", "sim"]),
-    ("native", &["client", "record", "sim"]),
+    ("cli", &["lab", "record", "server", "client", "sim", "features"]),
+    ("native", &["client", "record", "sim", "features"]),
     ("world", &["server", "client"]),
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on; the table of replies for
