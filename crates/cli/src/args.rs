@@ -3,7 +3,8 @@
 //! To add a command, write `commands/<name>.rs` with a clap `Args` struct and
 //! `run(self, &Output) -> Result<Exit, Failure>`, and add one line to `commands!` below.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -18,6 +19,7 @@ Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach
 
 Examples:
   glasscache serve -m 1024 -t 4          a server with one gigabyte
+  glasscache -m 1024 -t 4                the same, as memcached is started
   glasscache set greeting hello          store a value on 127.0.0.1:11211
   glasscache get greeting                and read it back
   glasscache tour ~/photos --vs          what a folder costs here and in memcached
@@ -118,7 +120,7 @@ commands! {
 /// The command line of this process, the words of its command, such as `config show`, and whether its settings have
 /// an effect.
 pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
+    let matches = Cli::command().try_get_matches_from(read_arguments())?;
     let mut cli =
         Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
     let mut command_path = read_subcommand_path(&matches);
@@ -128,6 +130,31 @@ pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error>
     }
     let effect_check = ineffective_settings::check(&command_path, &matches);
     Ok((cli, command_path, effect_check))
+}
+
+/// The arguments of this process, its name among them, with the command where memcached's form leaves it out.
+fn read_arguments() -> Vec<OsString> {
+    add_command(std::env::args_os().collect())
+}
+
+/// `memcached FLAGS` and `glasscache FLAGS` are `glasscache serve FLAGS`, and so is `glasscache FLAGS serve FLAGS`.
+fn add_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_named_memcached =
+        arguments.first().is_some_and(|program| Path::new(program).ends_with("memcached"));
+    let first = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let begins_with_flag = first.starts_with('-')
+        && !["--", "--json", "--help", "-h", "--version", "-V"].contains(&first);
+    if begins_with_flag || is_named_memcached {
+        arguments.insert(1, "serve".into());
+        let later = arguments.iter().skip(2).position(|argument| argument == OsStr::new("serve"));
+        // It may be the value of a flag, such as a user.
+        if let Some(index) = later
+            && Cli::command().try_get_matches_from(&arguments).is_err()
+        {
+            arguments.remove(index + 2);
+        }
+    }
+    arguments
 }
 
 fn read_subcommand_path(matches: &ArgMatches) -> String {
@@ -142,7 +169,7 @@ fn read_subcommand_path(matches: &ArgMatches) -> String {
 /// Prints help and version on request, else the error of a command line that cannot be parsed: on stderr as clap
 /// formats it, and with `--json` in the envelope as well.
 pub(crate) fn report(error: &clap::Error) -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let arguments: Vec<OsString> = read_arguments().split_off(1);
     let is_json = arguments
         .iter()
         .take_while(|argument| *argument != "--")
@@ -198,6 +225,26 @@ mod tests {
         }
         for subcommand in command.get_subcommands() {
             find_conflicting_variables(subcommand, found);
+        }
+    }
+
+    #[test]
+    fn memcacheds_arguments_are_those_of_serve() {
+        let cases = [
+            ("glasscache -m 64 -c 1024", "glasscache serve -m 64 -c 1024"),
+            ("/usr/bin/memcached", "/usr/bin/memcached serve"),
+            ("memcached -h", "memcached serve -h"),
+            ("memcached serve -m 64", "memcached serve -m 64"),
+            ("glasscache --memory-limit=64 serve -v", "glasscache serve --memory-limit=64 -v"),
+            ("glasscache -u serve -v", "glasscache serve -u serve -v"),
+            ("glasscache", "glasscache"),
+            ("glasscache -h", "glasscache -h"),
+            ("glasscache --json stats", "glasscache --json stats"),
+            ("glasscache get -m", "glasscache get -m"),
+        ];
+        for (given, expected) in cases {
+            let arguments = add_command(given.split(' ').map(OsString::from).collect());
+            assert_eq!(arguments.join(OsStr::new(" ")), OsStr::new(expected), "{given}");
         }
     }
 

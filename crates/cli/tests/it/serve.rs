@@ -87,6 +87,22 @@ fn unavailable_memory_exits_with_code_3() {
 }
 
 #[test]
+fn starts_as_memcached_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("memcached");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_glasscache"), &link).unwrap();
+    for program in [link.as_path(), std::path::Path::new(env!("CARGO_BIN_EXE_glasscache"))] {
+        let mut command = Command::new(program);
+        command.args(["-m", "64", "-c", "1024", "-p", "-1", "-u", "root"]);
+        let server = Server::run(command);
+        let mut connection = server.connect();
+        connection.send(b"stats settings\r\n");
+        let reply = connection.read_through(b"END\r\n");
+        assert!(String::from_utf8(reply).unwrap().contains("STAT maxconns 1024"));
+    }
+}
+
+#[test]
 fn accepts_all_of_memcacheds_flags_together() {
     let flags = [
         "-m",
