@@ -189,22 +189,27 @@ def search(
         else:
             tasks = [([notation], None) for notation in notations]
             outcome_jsons = [task_results[0] for task_results in cluster.run("simulate", tasks)]
-    points: list[FrontPoint] = []
-    for (_, memory_bytes, notation), bound_ns, outcome_json in zip(
-        front, bounds, outcome_jsons, strict=True
-    ):
-        outcome = cast("Outcome", json.loads(outcome_json))
-        second_half = outcome["second_half"]
-        points.append(
-            {
-                "memory_bytes": memory_bytes,
-                "strategy": notation,
-                "all": outcome["all"],
-                "second_half": second_half,
-                "hindsight_added_ms": (bound_ns or 0) / second_half["requests"] / 1e6,
-            }
+    points = [
+        _front_point(memory_bytes, notation, bound_ns, json.loads(outcome_json))
+        for (_, memory_bytes, notation), bound_ns, outcome_json in zip(
+            front, bounds, outcome_jsons, strict=True
         )
+    ]
     return {"tried": tried, "front": points}
+
+
+def _front_point(
+    memory_bytes: int, notation: str, bound_ns: int | None, outcome: Outcome
+) -> FrontPoint:
+    """Return a combination with what it cost, and what the best with hindsight would have."""
+    second_half = outcome["second_half"]
+    return {
+        "memory_bytes": memory_bytes,
+        "strategy": notation,
+        "all": outcome["all"],
+        "second_half": second_half,
+        "hindsight_added_ms": (bound_ns or 0) / second_half["requests"] / 1e6,
+    }
 
 
 def _read_log(

@@ -29,14 +29,7 @@ impl Request<'_> {
             Self::Flags { key } => return Request::Get { key, cas: true }.write_binary(writer),
             Self::Extend { mode, ref item, unique, noreply } => {
                 let opcode_and_opaque = begin_request(writer, store_opcode(mode), noreply);
-                let value_bytes = item.body.len() as u32;
-                with_raw_key(item.key, |raw_key| {
-                    let out = &mut *writer.out;
-                    binary::append_or_prepend(out, opcode_and_opaque, raw_key, value_bytes, unique);
-                });
-                if item.body.len() <= COPIED_BODY_BYTES_MAX {
-                    writer.out.extend_from_slice(item.body);
-                }
+                write_extend(writer, opcode_and_opaque, item, unique);
             }
             Self::Get { key, cas } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GETK, cas);
@@ -203,6 +196,22 @@ fn store_opcode(mode: StoreMode) -> u8 {
         StoreMode::Replace => opcode::REPLACE,
         StoreMode::Append => opcode::APPEND,
         StoreMode::Prepend => opcode::PREPEND,
+    }
+}
+
+fn write_extend(
+    writer: &mut RequestWriter<'_>,
+    opcode_and_opaque: OpcodeAndOpaque,
+    item: &Item<'_>,
+    unique: u64,
+) {
+    let value_bytes = item.body.len() as u32;
+    with_raw_key(item.key, |raw_key| {
+        let out = &mut *writer.out;
+        binary::append_or_prepend(out, opcode_and_opaque, raw_key, value_bytes, unique);
+    });
+    if item.body.len() <= COPIED_BODY_BYTES_MAX {
+        writer.out.extend_from_slice(item.body);
     }
 }
 

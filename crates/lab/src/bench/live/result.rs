@@ -189,16 +189,13 @@ impl LoadMeasurement {
         }
         let us_per_request = 1e6 / tally.requests.max(1) as f64;
         let generator_share = |percent| tally.generator_share(percent);
-        let is_closed = settings.pace == Pace::Closed;
-        // An open loop spins, so only its share of the latency shows that it is late.
-        let is_generator_busy =
-            is_closed && generator_cpu_s > BUSY_CORE_SHARE * settings.threads as f64 * seconds;
-        let is_server_busy = meter.workers() > 0
-            && server_cpu_s > BUSY_CORE_SHARE * meter.workers() as f64 * seconds;
-        let bottleneck = if is_server_busy {
+        let is_busy =
+            |cpu_s: f64, threads: usize| cpu_s > BUSY_CORE_SHARE * threads as f64 * seconds;
+        let bottleneck = if meter.workers() > 0 && is_busy(server_cpu_s, meter.workers()) {
             Bottleneck::Server
         } else if is_generator_bound
-            || is_generator_busy
+            // An open loop spins, so only its share of the latency shows that it is late.
+            || (settings.pace == Pace::Closed && is_busy(generator_cpu_s, settings.threads))
             || generator_share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
         {
             Bottleneck::Generator

@@ -333,8 +333,9 @@ impl Connection {
             self.read_interest = Interest::Nothing;
             return NextStep::WaitForLogin;
         }
-        let is_tls = self.stream.is_tls();
-        if is_tls && context.pressure == Pressure::High && !send::is_writable(self.stream.socket())
+        if self.stream.is_tls()
+            && context.pressure == Pressure::High
+            && !send::is_writable(self.stream.socket())
         {
             // A reply made now would have to wait in memory.
             context.counters.memory_waits.bump();
@@ -343,29 +344,8 @@ impl Connection {
         }
         let mut quota_left = context.quota_bytes.min(YIELD_AFTER_BYTES);
         self.info.last_command_s.store(context.now.0, Ordering::Relaxed);
-        let is_uploading = self.pending_input.is_empty() && self.session.upload_mut().is_some();
-        let is_memory_short = context.pressure == Pressure::High && self.pending_input.is_empty();
         let mut taken_input = PendingInput::default();
-        let received = match source {
-            InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
-                Ok(ReceivedInput::not_full(input.len()))
-            }
-            InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
-            InputSource::Socket if is_uploading => {
-                self.receive_upload(&mut quota_left, context, buffers)
-            }
-            _ if is_memory_short && !is_uploading && !is_tls && !self.awaits_login() => {
-                return self.serve_peeked(context, buffers);
-            }
-            InputSource::Socket if self.pending_input.is_incomplete() => {
-                self.receive_rest_of_command(context, &mut taken_input)
-            }
-            InputSource::Socket => self.receive_commands(context, buffers),
-            InputSource::PendingInput => {
-                taken_input = std::mem::take(&mut self.pending_input);
-                Ok(ReceivedInput::not_full(taken_input.len()))
-            }
-        };
+        let received = self.receive(source, &mut taken_input, &mut quota_left, context, buffers);
         let ReceivedInput { mut filled_bytes, mut is_full } = match received {
             Ok(received) => received,
             Err(next_step) => return next_step,
@@ -425,6 +405,44 @@ impl Connection {
             self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.peer_memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
+    }
+
+    /// Receives from `source`; what was kept of earlier input goes to `taken_input`.
+    fn receive(
+        &mut self,
+        source: InputSource<'_>,
+        taken_input: &mut PendingInput,
+        quota_left: &mut usize,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<ReceivedInput, NextStep> {
+        let has_no_pending = self.pending_input.is_empty();
+        let is_uploading = has_no_pending && self.session.upload_mut().is_some();
+        let is_memory_short = has_no_pending && context.pressure == Pressure::High;
+        match source {
+            InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
+                Ok(ReceivedInput::not_full(input.len()))
+            }
+            InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
+            InputSource::Socket if is_uploading => {
+                self.receive_upload(quota_left, context, buffers)
+            }
+            _ if is_memory_short
+                && !is_uploading
+                && !self.stream.is_tls()
+                && !self.awaits_login() =>
+            {
+                Err(self.serve_peeked(context, buffers))
+            }
+            InputSource::Socket if self.pending_input.is_incomplete() => {
+                self.receive_rest_of_command(context, taken_input)
+            }
+            InputSource::Socket => self.receive_commands(context, buffers),
+            InputSource::PendingInput => {
+                *taken_input = std::mem::take(&mut self.pending_input);
+                Ok(ReceivedInput::not_full(taken_input.len()))
+            }
+        }
     }
 
     /// Requeues a connection whose stream holds received bytes: no event of the socket reports them.

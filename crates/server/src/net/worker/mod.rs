@@ -354,6 +354,21 @@ impl Worker {
                 self.shared.connections.record_part(&info, self.now, waits_for_server);
             }
         }
+        let is_first_waiter = context.is_first_waiter;
+        self.follow(slot_key, next_step, is_first_waiter, moved_bytes);
+    }
+
+    /// Does what a connection needs after it was served.
+    fn follow(
+        &mut self,
+        slot_key: u64,
+        next_step: NextStep,
+        is_first_waiter: bool,
+        moved_bytes: u64,
+    ) {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
+            return;
+        };
         match next_step {
             NextStep::Wait => {
                 if !connection.is_transferring()
@@ -371,7 +386,7 @@ impl Worker {
                 self.deferred.add_to_front(slot_key, connection);
             }
             NextStep::WaitForMemory(_) => {
-                self.deferred.queue_for_memory(slot_key, connection, context.is_first_waiter);
+                self.deferred.queue_for_memory(slot_key, connection, is_first_waiter);
             }
             NextStep::WaitForLogin => self.logins.add_verifying(slot_key, connection),
             NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}
