@@ -20,7 +20,7 @@ run: ## Build quickly, start an embedded server, store and read back a real fold
 	@scripts/exclusive scripts/tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
-test: ## Run every everyday test (Rust and Python, real sockets), under 10 minutes on 2 cores.
+test: ## Run every everyday test (Rust and Python, real sockets), a quarter of an hour on 2 cores the first time.
 	@scripts/exclusive scripts/test
 
 # ---- building and checking --------------------------------------------------------------------
