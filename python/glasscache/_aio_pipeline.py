@@ -10,7 +10,6 @@ from glasscache._pipeline import EXTENSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["AsyncPipeline"]
@@ -39,10 +38,7 @@ class AsyncPipeline:
         return self
 
     async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, exception_type: type[BaseException] | None, *_details: object
     ) -> None:
         """Run, unless the block raised."""
         calls, self._calls = self._calls, []

@@ -11,7 +11,6 @@ from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
     from typing import Self
 
     from glasscache._types import Key, Keys, Ttl
@@ -151,12 +150,7 @@ class Pipeline(SuggestsNames):
         """Return the pipeline, which runs at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_details: object) -> None:
         """Run, unless the block raised."""
         if exception_type is None:
             self.run()

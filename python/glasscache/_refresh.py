@@ -7,15 +7,27 @@ both (docs/decisions/values.md, 0092).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from glasscache._types import Item, Ttl
 
-__all__ = ["GetOrSetOptions", "seconds_of"]
+__all__ = ["GetOrSetOptions", "RefillSettings", "seconds_of"]
 
 _CLOCK_SKEW_MAX_S: Final = 2
 """The clocks of two machines may differ by so much before the server's whole seconds count instead."""
+
+
+class RefillSettings(TypedDict, total=False):
+    """The keywords of `get_or_set`, as `GetOrSetOptions` explains them."""
+
+    stale: float
+    lease: float
+    wait: float | None
+    early: float | bool
+    none_ttl: Ttl | None
+    stale_if_error: bool
+    split: bool
 
 
 class GetOrSetOptions(NamedTuple):

@@ -31,7 +31,6 @@ from glasscache.tls import asyncio_tls, normalise_tls
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Never, Self, Unpack
 
     from glasscache._report import Explanation
@@ -458,11 +457,6 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         """Return the client, which is closed at the end of the block."""
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the client."""
         await self.close()

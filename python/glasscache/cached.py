@@ -21,13 +21,12 @@ from typing import (
     NamedTuple,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     cast,
     overload,
 )
 
-from glasscache._refresh import GetOrSetOptions
+from glasscache._refresh import GetOrSetOptions, RefillSettings
 from glasscache._steps import call, carry_out, carry_out_async
 from glasscache.leases import AsyncLeases, SyncLeases, renew_steps
 from glasscache.tags import tagged_key
@@ -129,17 +128,10 @@ class AsyncCached(_CachedFunctionMethods[P], Protocol[P, R_co]):
     ) -> Callable[Q, Coroutine[Any, Any, R]]: ...
 
 
-class Options(TypedDict, total=False):
+class Options(RefillSettings, total=False):
     """The settings of `cached`."""
 
     ttl: Required[Ttl | None]
-    stale: float
-    lease: float
-    wait: float | None
-    early: float | bool
-    none_ttl: Ttl | None
-    stale_if_error: bool
-    split: bool
     key: Callable[..., str] | None
     ignore: Iterable[str]
     tags: Iterable[str]

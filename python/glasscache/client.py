@@ -28,7 +28,6 @@ from glasscache.tls import normalise_tls
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Self, Unpack
 
     from glasscache._pipeline import Pipeline
@@ -130,12 +129,7 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         """Return the client, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the client."""
         self.close()
 

@@ -33,7 +33,9 @@ from glasscache.errors import ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Unpack
 
+    from glasscache._refresh import RefillSettings
     from glasscache._steps import Steps
     from glasscache._types import Ttl
 
@@ -412,14 +414,7 @@ class AsyncLeases:
         key: Key,
         make: Callable[[], Awaitable[T]],
         ttl: Ttl | None = None,
-        *,
-        stale: float = 0,
-        lease: float = 5,
-        wait: float | None = None,
-        early: float | bool = 0,
-        none_ttl: Ttl | None = None,
-        stale_if_error: bool = False,
-        split: bool = False,
+        **settings: Unpack[RefillSettings],
     ) -> T: ...
 
     @overload
@@ -428,14 +423,7 @@ class AsyncLeases:
         key: Key,
         make: Callable[[], T],
         ttl: Ttl | None = None,
-        *,
-        stale: float = 0,
-        lease: float = 5,
-        wait: float | None = None,
-        early: float | bool = 0,
-        none_ttl: Ttl | None = None,
-        stale_if_error: bool = False,
-        split: bool = False,
+        **settings: Unpack[RefillSettings],
     ) -> T: ...
 
     async def get_or_set(

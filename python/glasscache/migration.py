@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     # To a type checker they have the methods of the clients.
-    from glasscache._steps import Steps
+    from glasscache._steps import Step, Steps
     from glasscache.aio import AsyncClient as _AsyncMethods
     from glasscache.client import Client as _SyncMethods
 else:
@@ -109,155 +109,104 @@ class _Rings:
         raise NotImplementedError
 
 
-# The steps of each call. `remaining_deadline` gives what is left of the call's deadline, as an option.
+class _RingsCall:
+    """A call of a method, as its steps on the rings: each has what is left of the call's deadline."""
+
+    def __init__(self, rings: _Rings, method_name: str, deadline: float | None = None) -> None:
+        self.rings, self.method_name = rings, method_name
+        # Without one each step has the client's timeout.
+        self._ends_at = None if deadline is None else time.monotonic() + deadline
+
+    def new(self, *args: Any, method: str | None = None, **options: Any) -> Step:
+        """Return the step that calls the new ring's method, or another of its methods."""
+        return self._step(self.rings.new, method, args, options)
+
+    def old(self, *args: Any, method: str | None = None, **options: Any) -> Step:
+        """Return the step that calls the old ring's method, or another of its methods."""
+        return self._step(self.rings.old, method, args, options)
+
+    def _step(
+        self, client: Any, method: str | None, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Step:
+        if self._ends_at is not None:
+            options["deadline"] = max(self._ends_at - time.monotonic(), 1e-6)
+        return _steps.call(client, method or self.method_name, *args, **options)
 
 
-def _read_steps(
-    rings: _Rings,
-    method_name: str,
-    key: Any,
-    *args: Any,
-    deadline: float | None = None,
-    **options: Any,
-) -> Steps[Any]:
+def _read_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps[Any]:
     """Make a call that returns None or False when there is no item; copy the old one if so."""
-    remaining_deadline = _deadline_option(deadline)
-    result = yield _steps.call(
-        rings.new, method_name, key, *args, **options, **remaining_deadline()
-    )
-    if result is None or (result is False and method_name != "cas"):
-        if (yield from _copy_from_old(rings, key, remaining_deadline)) is _MISSING:
+    result = yield call.new(key, *args, **options)
+    if result is None or (result is False and call.method_name != "cas"):
+        if (yield from _copy_from_old(call, key)) is _MISSING:
             return result
-        result = yield _steps.call(
-            rings.new, method_name, key, *args, **options, **remaining_deadline()
-        )
+        result = yield call.new(key, *args, **options)
     return result
 
 
-def _get_steps(
-    rings: _Rings,
-    method_name: str,
-    key: Any,
-    *args: Any,
-    deadline: float | None = None,
-    **options: Any,
-) -> Steps[Any]:
-    remaining_deadline = _deadline_option(deadline)
+def _get_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps[Any]:
     # `get(key, default)` and `gat(key, ttl, default)`.
-    default_args = args if method_name == "get" else args[1:]
+    default_args = args if call.method_name == "get" else args[1:]
     default = default_args[0] if default_args else options.pop("default", None)
     read_args = args[: len(args) - len(default_args)]
-    stored_value = yield _steps.call(
-        rings.new, method_name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
-    )
+    stored_value = yield call.new(key, *read_args, default=_MISSING, **options)
     if stored_value is _MISSING:
-        stored_value = yield from _copy_from_old(rings, key, remaining_deadline)
-        if stored_value is not _MISSING and method_name == "gat":
-            yield _steps.call(
-                rings.new, "touch", key, *read_args, **options, **remaining_deadline()
-            )
+        stored_value = yield from _copy_from_old(call, key)
+        if stored_value is not _MISSING and call.method_name == "gat":
+            yield call.new(key, *read_args, method="touch", **options)
     return default if stored_value is _MISSING else stored_value
 
 
-def _get_many_steps(
-    rings: _Rings,
-    _method_name: str,
-    keys: Iterable[Any],
-    *,
-    deadline: float | None = None,
-    **options: Any,
-) -> Steps[dict[Any, Any]]:
+def _get_many_steps(call: _RingsCall, keys: Iterable[Any], **options: Any) -> Steps[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
-    remaining_deadline = _deadline_option(deadline)
     key_list = keys_of(keys)
-    stored_values = yield _steps.call(
-        rings.new, "get_many", key_list, **options, **remaining_deadline()
-    )
+    stored_values = yield call.new(key_list, **options)
     missing_keys = [key for key in key_list if key not in stored_values]
     if missing_keys:
         try:
-            stored_values |= yield _steps.call(
-                rings.old, "get_many", missing_keys, **remaining_deadline()
-            )
+            stored_values |= yield call.old(missing_keys)
         except UnreadableValue as error:
             if not _is_own_dialect(error):
                 raise
             for key in missing_keys:
-                value = yield from _copy_from_old(rings, key, remaining_deadline)
+                value = yield from _copy_from_old(call, key)
                 if value is not _MISSING:
                     stored_values[key] = value
     return dict(stored_values)
 
 
-def _new_ring_only_steps(rings: _Rings, method_name: str, key: Any, **options: Any) -> Steps[Any]:
+def _new_ring_only_steps(call: _RingsCall, key: Any, **options: Any) -> Steps[Any]:
     """Make a call that concerns the new ring alone."""
-    return (yield _steps.call(rings.new, method_name, key, **options))
+    return (yield call.new(key, **options))
 
 
-def _set_steps(
-    rings: _Rings,
-    method_name: str,
-    key: Any,
-    *args: Any,
-    deadline: float | None = None,
-    **options: Any,
-) -> Steps[Any]:
-    remaining_deadline = _deadline_option(deadline)
-    yield _steps.call(rings.old, "delete", key, **remaining_deadline())
-    return (
-        yield _steps.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
-    )
+def _set_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps[Any]:
+    yield call.old(key, method="delete")
+    return (yield call.new(key, *args, **options))
 
 
-def _add_steps(
-    rings: _Rings,
-    method_name: str,
-    key: Any,
-    *args: Any,
-    deadline: float | None = None,
-    **options: Any,
-) -> Steps[Any]:
-    remaining_deadline = _deadline_option(deadline)
-    yield from _copy_from_old(rings, key, remaining_deadline)
-    return (
-        yield _steps.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
-    )
+def _add_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps[Any]:
+    yield from _copy_from_old(call, key)
+    return (yield call.new(key, *args, **options))
 
 
-def _delete_steps(
-    rings: _Rings, method_name: str, key: Any, *, deadline: float | None = None, **options: Any
-) -> Steps[bool]:
-    remaining_deadline = _deadline_option(deadline)
-    was_in_old = yield _steps.call(rings.old, method_name, key, **options, **remaining_deadline())
-    was_in_new = yield _steps.call(rings.new, method_name, key, **options, **remaining_deadline())
+def _delete_steps(call: _RingsCall, key: Any, **options: Any) -> Steps[bool]:
+    was_in_old = yield call.old(key, **options)
+    was_in_new = yield call.new(key, **options)
     return bool(was_in_old or was_in_new)
 
 
 def _set_many_steps(
-    rings: _Rings,
-    method_name: str,
-    values: Mapping[Any, Any],
-    ttl: float | None = None,
-    *,
-    deadline: float | None = None,
+    call: _RingsCall, values: Mapping[Any, Any], ttl: float | None = None
 ) -> Steps[dict[Any, GlasscacheError]]:
-    remaining_deadline = _deadline_option(deadline)
-    old_failures = yield _steps.call(rings.old, "delete_many", list(values), **remaining_deadline())
+    old_failures = yield call.old(list(values), method="delete_many")
     values_to_store = {key: value for key, value in values.items() if key not in old_failures}
-    new_failures = yield _steps.call(
-        rings.new, method_name, values_to_store, ttl, **remaining_deadline()
-    )
-    return dict(old_failures | new_failures)
+    return dict(old_failures | (yield call.new(values_to_store, ttl)))
 
 
-def _delete_many_steps(
-    rings: _Rings, method_name: str, keys: Iterable[Any], *, deadline: float | None = None
-) -> Steps[dict[Any, GlasscacheError]]:
-    remaining_deadline = _deadline_option(deadline)
+def _delete_many_steps(call: _RingsCall, keys: Iterable[Any]) -> Steps[dict[Any, GlasscacheError]]:
     key_list = keys_of(keys)
-    old_failures = yield _steps.call(rings.old, method_name, key_list, **remaining_deadline())
-    new_failures = yield _steps.call(rings.new, method_name, key_list, **remaining_deadline())
-    return dict(old_failures | new_failures)
+    old_failures = yield call.old(key_list)
+    return dict(old_failures | (yield call.new(key_list)))
 
 
 def _is_own_dialect(error: UnreadableValue) -> bool:
@@ -265,12 +214,10 @@ def _is_own_dialect(error: UnreadableValue) -> bool:
     return error.flags & _OWN_BITS == _OWN_MARK
 
 
-def _copy_from_old(
-    rings: _Rings, key: Any, remaining_deadline: Callable[[], dict[str, float]]
-) -> Steps[Any]:
+def _copy_from_old(call: _RingsCall, key: Any) -> Steps[Any]:
     """Copy an item from the old ring if it is there; return its value."""
     try:
-        stored_item = yield _steps.call(rings.old, "get_with_meta", key, **remaining_deadline())
+        stored_item = yield call.old(key, method="get_with_meta")
     except UnreadableValue as error:
         if _is_own_dialect(error):
             return _MISSING
@@ -280,9 +227,7 @@ def _copy_from_old(
     if stored_item.ttl is None or stored_item.ttl > 0:
         # A value that only the old codec can write stays where it is.
         with contextlib.suppress(UnwritableValue):
-            yield _steps.call(
-                rings.new, "add", key, stored_item.value, stored_item.ttl, **remaining_deadline()
-            )
+            yield call.new(key, stored_item.value, stored_item.ttl, method="add")
     return stored_item.value
 
 
@@ -297,14 +242,6 @@ _STEPS_BY_METHOD: Final[dict[str, Any]] = {
     ),
 }  # fmt: skip
 """How each call is made."""
-
-
-def _deadline_option(deadline: float | None) -> Callable[[], dict[str, float]]:
-    """Return what gives a step its `deadline`; without one each step has the client's timeout."""
-    if deadline is None:
-        return dict
-    ends_at = time.monotonic() + deadline
-    return lambda: {"deadline": max(ends_at - time.monotonic(), 1e-6)}
 
 
 class MigratingClient(_Rings, _SyncMethods):
@@ -350,7 +287,8 @@ class AsyncMigratingClient(_Rings, _AsyncMethods):
 def _blocking_method(method_name: str, make_steps: Callable[..., Steps[Any]]) -> Callable[..., Any]:
     @functools.wraps(getattr(Client, method_name))
     def migrating_method(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return _steps.carry_out(make_steps(self, method_name, *args, **kwargs))
+        call = _RingsCall(self, method_name, kwargs.pop("deadline", None))
+        return _steps.carry_out(make_steps(call, *args, **kwargs))
 
     return migrating_method
 
@@ -360,7 +298,8 @@ def _async_method(
 ) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(getattr(AsyncClient, method_name))
     async def migrating_method(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return await _steps.carry_out_async(make_steps(self, method_name, *args, **kwargs))
+        call = _RingsCall(self, method_name, kwargs.pop("deadline", None))
+        return await _steps.carry_out_async(make_steps(call, *args, **kwargs))
 
     return migrating_method
 

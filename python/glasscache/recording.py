@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Self, TypedDict
 
     from glasscache._types import Key
@@ -183,12 +182,7 @@ class Recorder:
         """Return the recorder, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the recorder."""
         self.close()
 

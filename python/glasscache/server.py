@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Server", "find_command"]
@@ -126,12 +125,7 @@ class Server:
         """Return the server, which ends with the block."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the server."""
         self.stop()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 try:
     from hishel import AsyncBaseStorage, BaseStorage, Entry, Headers, Request, Response
@@ -26,14 +26,35 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import AsyncIterator, Iterator
 
-    from glasscache.aio import AsyncClient
-    from glasscache.client import Client
+    from glasscache.aio import AsyncClient  # noqa: F401 - in the text of a type below
+    from glasscache.client import Client  # noqa: F401 - likewise
     from glasscache.contrib._hishel_entries import StoredEntry
+
+C = TypeVar("C")
 
 __all__ = ["AsyncStorage", "Storage"]
 
 
-class Storage(BaseStorage):
+class _Storage(Generic[C]):
+    """The constructor of both storages."""
+
+    def __init__(
+        self,
+        client: C,
+        *,
+        default_ttl: float | None = 3600,
+        default_tti: float | None = None,
+        max_stream_size: int | None = 10 << 20,
+        key_prefix: str = "hishel",
+    ) -> None:
+        """Make the storage; the class says what the arguments mean."""
+        cast("Any", super()).__init__(
+            default_ttl=default_ttl, default_tti=default_tti, max_stream_size=max_stream_size
+        )
+        self._entry_steps = EntrySteps(client, key_prefix)
+
+
+class Storage(_Storage["Client"], BaseStorage):
     """A storage over a `Client`.
 
     Args:
@@ -44,21 +65,6 @@ class Storage(BaseStorage):
         key_prefix: stands before each key.
 
     """
-
-    def __init__(
-        self,
-        client: Client,
-        *,
-        default_ttl: float | None = 3600,
-        default_tti: float | None = None,
-        max_stream_size: int | None = 10 << 20,
-        key_prefix: str = "hishel",
-    ) -> None:
-        """Make the storage; the class says what the arguments mean."""
-        super().__init__(
-            default_ttl=default_ttl, default_tti=default_tti, max_stream_size=max_stream_size
-        )
-        self._entry_steps = EntrySteps(client, key_prefix)
 
     def create_entry(
         self,
@@ -94,23 +100,8 @@ class Storage(BaseStorage):
         run_steps(self._entry_steps.remove(id))
 
 
-class AsyncStorage(AsyncBaseStorage):
+class AsyncStorage(_Storage["AsyncClient"], AsyncBaseStorage):
     """`Storage` over an `AsyncClient`; the arguments are the same."""
-
-    def __init__(
-        self,
-        client: AsyncClient,
-        *,
-        default_ttl: float | None = 3600,
-        default_tti: float | None = None,
-        max_stream_size: int | None = 10 << 20,
-        key_prefix: str = "hishel",
-    ) -> None:
-        """Make the storage, as `Storage`."""
-        super().__init__(
-            default_ttl=default_ttl, default_tti=default_tti, max_stream_size=max_stream_size
-        )
-        self._entry_steps = EntrySteps(client, key_prefix)
 
     async def create_entry(
         self,

@@ -17,7 +17,6 @@ from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Any, Literal, Self, TypeAlias
 
     DataKind: TypeAlias = Literal["trace", "log"]
@@ -72,12 +71,7 @@ class Cluster:
         """Return the cluster."""
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release what the cluster holds and disconnect."""
         self._parts.clear()
         self._client.close()
