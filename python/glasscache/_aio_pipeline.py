@@ -6,13 +6,17 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from glasscache._pipeline import EXTENSIONS
+from glasscache._requests import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Self
 
 __all__ = ["AsyncPipeline"]
+
+
+def _reads_first(call: tuple[str, Awaitable[Any]]) -> bool:
+    return call[0] in REQUESTS and REQUESTS[call[0]].reads_first
 
 
 class AsyncPipeline:
@@ -49,6 +53,6 @@ class AsyncPipeline:
             return
         self.results = []
         # Those that look at a value before they change it take several requests: what follows waits for them.
-        for _, group in itertools.groupby(calls, lambda call: call[0] in EXTENSIONS):
+        for _, group in itertools.groupby(calls, _reads_first):
             group_calls = [call for _, call in group]
             self.results += await asyncio.gather(*group_calls, return_exceptions=True)

@@ -10,16 +10,9 @@ from time import time_ns
 from typing import Any, Final, NamedTuple, cast
 
 from glasscache._native import hashed_session_key
+from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, default_of
 
-BULK_METHODS: Final = frozenset({"get_many", "gets_many", "set_many", "delete_many"})
-READ_METHODS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
-METHODS: Final = (
-    "get", "gets", "gat", "get_with_meta", "get_many", "gets_many", "set", "add", "replace", "append",
-    "prepend", "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
-)  # fmt: skip
-
-_DEFAULT_INDEX: Final = {"get": 1, "gat": 2}
-"""The index of a read's default among its arguments: getting it back is a miss."""
+METHODS: Final = (*PUBLIC_METHODS, "get_or_set_by")
 
 
 class FinishedCall(NamedTuple):
@@ -42,10 +35,7 @@ class FinishedCall(NamedTuple):
     @property
     def is_hit(self) -> bool:
         """Whether a read found something: its default coming back is a miss."""
-        default_index = _DEFAULT_INDEX.get(self.name, len(self.args))
-        has_default = default_index < len(self.args)
-        default = self.args[default_index] if has_default else self.kwargs.get("default")
-        return self.result is not default
+        return self.result is not default_of(self.name, self.args, self.kwargs)
 
     @property
     def key_count(self) -> int | None:

@@ -15,8 +15,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache._refresh import seconds_of
+from glasscache._requests import REQUESTS, default_of
 from glasscache._settings import miss_rule_of
-from glasscache._steps import CallFunction, call, carry_out, carry_out_async
+from glasscache._steps import CallFunction, call, methods_of
 from glasscache._suggestions import keys_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
 
@@ -26,22 +27,7 @@ if TYPE_CHECKING:
     from glasscache import _native
     from glasscache._near import RequestScopes
     from glasscache._steps import Step, Steps
-    from glasscache._types import Key, Ttl
-
-_TTL_INDEX_BY_METHOD: Final = {
-    "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,
-}  # fmt: skip
-"""The index of the ttl among the arguments of the calls that always have one."""
-
-_NOT_REPEATABLE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
-"""Calls that are not made again when the first may have been done."""
-
-_MISS_BY_METHOD: Final[dict[str, Any]] = {
-    "get": None, "gets": None, "gat": None, "get_with_meta": None, "set": False, "add": False,
-    "replace": False, "append": False, "prepend": False, "cas": None, "delete": False,
-    "touch": False, "incr": None, "decr": None, "_reserve": None, "_reservation": None,
-}  # fmt: skip
-"""The calls about one key, and what a miss returns."""
+    from glasscache._types import Ttl
 
 
 class _GutterArguments(NamedTuple):
@@ -95,12 +81,13 @@ class _Gutter:
         remaining_s = self._remaining_s(started_at, kwargs.get("deadline"))
         if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
             return None
-        if name in _NOT_REPEATABLE and not error.retry_is_safe:
+        row = REQUESTS[name]
+        if not row.is_repeatable and not error.retry_is_safe:
             return None
         self._gutter_call_count += 1
         self._forget([args[0] if args else kwargs["key"]])
         kwargs = {**kwargs, "deadline": remaining_s}
-        ttl_index = _TTL_INDEX_BY_METHOD.get(name)
+        ttl_index = row.ttl_index
         if ttl_index is not None and len(args) > ttl_index:
             gutter_ttl = self._gutter_ttl_for(args[ttl_index])
             args = (*args[:ttl_index], gutter_ttl, *args[ttl_index + 1 :])
@@ -121,13 +108,15 @@ class _Gutter:
             return miss
         raise error
 
-    def _bulk_read_steps(
-        self, name: str, own_call: Callable[[], Any], deadline: float | None
+    def _read_many_steps(
+        self, name: str, keys: Iterable[Any], *, deadline: float | None = None, **options: Any
     ) -> Steps[dict[Any, Any]]:
         """Read from the servers, and what those that failed had from the gutter."""
         started_at = time.monotonic()
         try:
-            values: dict[Any, Any] = yield CallFunction(own_call)
+            values: dict[Any, Any] = yield CallFunction(
+                self._own_call(name, keys_of(keys), deadline=deadline, **options)
+            )
         except GlasscacheError as error:
             remaining_s = self._remaining_s(started_at, deadline)
             if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
@@ -138,6 +127,46 @@ class _Gutter:
             )
             return error.arrived | gutter_values
         return values
+
+    def _set_many_steps(
+        self,
+        name: str,
+        items: Mapping[Any, Any],
+        ttl: Ttl | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+        **keywords: Any,
+    ) -> Steps[dict[Any, GlasscacheError]]:
+        if noreply and not keywords:
+            calls = (("set", key, items[key], ttl) for key in items)
+            return (yield from self._quiet_write_steps(calls, deadline))
+
+        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
+            failed_items = {key: items[key] for key in failed_keys}
+            gutter_ttl = self._gutter_ttl_for(ttl)
+            return call(self.gutter, name, failed_items, gutter_ttl, deadline=remaining_s)
+
+        own_call = self._own_call(name, items, ttl, deadline=deadline, **keywords)
+        return (yield from self._bulk_write_steps(own_call, make_gutter_step, deadline))
+
+    def _delete_many_steps(
+        self,
+        name: str,
+        keys: Iterable[Any],
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> Steps[dict[Any, GlasscacheError]]:
+        if noreply:
+            calls = (("delete", key) for key in keys_of(keys))
+            return (yield from self._quiet_write_steps(calls, deadline))
+
+        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
+            return call(self.gutter, name, failed_keys, deadline=remaining_s)
+
+        own_call = self._own_call(name, keys_of(keys), deadline=deadline)
+        return (yield from self._bulk_write_steps(own_call, make_gutter_step, deadline))
 
     def _bulk_write_steps(
         self,
@@ -173,33 +202,6 @@ class _Gutter:
             yield call(self, name, *arguments, noreply=True, deadline=remaining_s)
         return {}
 
-    def _set_many_steps(
-        self,
-        own_call: Callable[[], Any],
-        items: Mapping[Any, Any],
-        ttl: Ttl | None,
-        deadline: float | None,
-    ) -> Steps[dict[Any, GlasscacheError]]:
-        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
-            failed_items = {key: items[key] for key in failed_keys}
-            return call(
-                self.gutter,
-                "set_many",
-                failed_items,
-                self._gutter_ttl_for(ttl),
-                deadline=remaining_s,
-            )
-
-        return self._bulk_write_steps(own_call, make_gutter_step, deadline)
-
-    def _delete_many_steps(
-        self, own_call: Callable[[], Any], deadline: float | None
-    ) -> Steps[dict[Any, GlasscacheError]]:
-        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
-            return call(self.gutter, "delete_many", failed_keys, deadline=remaining_s)
-
-        return self._bulk_write_steps(own_call, make_gutter_step, deadline)
-
     def _own_call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Return the client's own call, not yet made."""
         return functools.partial(getattr(super(), name), *args, **kwargs)
@@ -217,58 +219,8 @@ class _Gutter:
         return {**counters, "gutter": {**self.gutter.stats(), "calls": self._gutter_call_count}}
 
 
-def _set_calls(items: Mapping[Any, Any], ttl: Ttl | None) -> Generator[tuple[Any, ...]]:
-    return (("set", key, items[key], ttl) for key in items)
-
-
-def _delete_calls(keys: Iterable[Any]) -> Generator[tuple[Any, ...]]:
-    return (("delete", key) for key in keys_of(keys))
-
-
-def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    default_index = {"get": 1, "gat": 2}.get(name)
-    if default_index is None:
-        return _MISS_BY_METHOD[name]
-    return args[default_index] if len(args) > default_index else kwargs.get("default")
-
-
 class SyncGutter(_Gutter):
     """The blocking half."""
-
-    def get_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None, parent: Key | None = None
-    ) -> dict[Any, Any]:
-        """Return the values under keys; those of a failed server from the gutter."""
-        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
-        return carry_out(self._bulk_read_steps("get_many", own_call, deadline))
-
-    def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
-        """Return values and CAS uniques; those of a failed server from the gutter."""
-        own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._bulk_read_steps("gets_many", own_call, deadline))
-
-    def set_many(
-        self,
-        items: Mapping[Any, Any],
-        ttl: Ttl | None = None,
-        *,
-        noreply: bool = False,
-        deadline: float | None = None,
-    ) -> dict[Any, GlasscacheError]:
-        """Store values; those of a failed server on the gutter."""
-        if noreply:
-            return carry_out(self._quiet_write_steps(_set_calls(items, ttl), deadline))
-        own_call = self._own_call("set_many", items, ttl, deadline=deadline)
-        return carry_out(self._set_many_steps(own_call, items, ttl, deadline))
-
-    def delete_many(
-        self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
-    ) -> dict[Any, GlasscacheError]:
-        """Remove keys; those of a failed server from the gutter."""
-        if noreply:
-            return carry_out(self._quiet_write_steps(_delete_calls(keys), deadline))
-        own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._delete_many_steps(own_call, deadline))
 
     def close(self) -> None:
         """Close the connections, the gutter's too."""
@@ -278,43 +230,6 @@ class SyncGutter(_Gutter):
 
 class AsyncGutter(_Gutter):
     """The asyncio half."""
-
-    async def get_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None, parent: Key | None = None
-    ) -> dict[Any, Any]:
-        """Return the values under keys; those of a failed server from the gutter."""
-        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
-        return await carry_out_async(self._bulk_read_steps("get_many", own_call, deadline))
-
-    async def gets_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None
-    ) -> dict[Any, Any]:
-        """Return values and CAS uniques; those of a failed server from the gutter."""
-        own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._bulk_read_steps("gets_many", own_call, deadline))
-
-    async def set_many(
-        self,
-        items: Mapping[Any, Any],
-        ttl: Ttl | None = None,
-        *,
-        noreply: bool = False,
-        deadline: float | None = None,
-    ) -> dict[Any, GlasscacheError]:
-        """Store values; those of a failed server on the gutter."""
-        if noreply:
-            return await carry_out_async(self._quiet_write_steps(_set_calls(items, ttl), deadline))
-        own_call = self._own_call("set_many", items, ttl, deadline=deadline)
-        return await carry_out_async(self._set_many_steps(own_call, items, ttl, deadline))
-
-    async def delete_many(
-        self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
-    ) -> dict[Any, GlasscacheError]:
-        """Remove keys; those of a failed server from the gutter."""
-        if noreply:
-            return await carry_out_async(self._quiet_write_steps(_delete_calls(keys), deadline))
-        own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._delete_many_steps(own_call, deadline))
 
     async def close(self) -> None:
         """Close the connections, the gutter's too."""
@@ -330,7 +245,7 @@ def _blocking_method(name: str) -> Callable[..., Any]:
         except GlasscacheError as error:
             gutter_arguments = self._prepare_gutter_arguments(name, started_at, error, args, kwargs)
             if gutter_arguments is None:
-                return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
+                return self._raise_or_count_miss(error, default_of(name, args, kwargs))
         return getattr(self.gutter, name)(*gutter_arguments.args, **gutter_arguments.kwargs)
 
     return call_with_gutter
@@ -344,15 +259,33 @@ def _async_method(name: str) -> Callable[..., Any]:
         except GlasscacheError as error:
             gutter_arguments = self._prepare_gutter_arguments(name, started_at, error, args, kwargs)
             if gutter_arguments is None:
-                return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
+                return self._raise_or_count_miss(error, default_of(name, args, kwargs))
         return await getattr(self.gutter, name)(*gutter_arguments.args, **gutter_arguments.kwargs)
 
     return call_with_gutter
 
 
-for _name in _MISS_BY_METHOD:
-    setattr(SyncGutter, _name, _blocking_method(_name))
-    setattr(AsyncGutter, _name, _async_method(_name))
+_BULK_STEPS: Final = {
+    "get_many": "_read_many_steps",
+    "gets_many": "_read_many_steps",
+    "set_many": "_set_many_steps",
+    "delete_many": "_delete_many_steps",
+}
+
+
+def _bulk_steps(gutter: Any, name: str, *args: Any, **kwargs: Any) -> Steps[dict[Any, Any]]:
+    steps: Steps[dict[Any, Any]] = getattr(gutter, _BULK_STEPS[name])(name, *args, **kwargs)
+    return steps
+
+
+for _name, _row in REQUESTS.items():
+    _methods = (
+        methods_of(_bulk_steps, _name)
+        if _row.is_bulk
+        else (_blocking_method(_name), _async_method(_name))
+    )
+    setattr(SyncGutter, _name, _methods[0])
+    setattr(AsyncGutter, _name, _methods[1])
 
 
 _gutter_classes: dict[tuple[type[Any], type[Any]], type[Any]] = {}

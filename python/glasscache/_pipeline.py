@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from glasscache._requests import REQUESTS
 from glasscache._suggestions import SuggestsNames, keys_of
 from glasscache.errors import GlasscacheError
 
@@ -15,13 +16,10 @@ if TYPE_CHECKING:
 
     from glasscache._types import Key, Keys, Ttl
 
-__all__ = ["EXTENSIONS", "Pipeline"]
+__all__ = ["Pipeline"]
 
 _PipelineCall: TypeAlias = "tuple[str, Key, Any, Ttl | None, int]"
 """Method, key, value, ttl, and the CAS unique or the delta; None or 0 where there is none."""
-
-EXTENSIONS: Final = frozenset({"append", "prepend"})
-"""Calls that read the flags of the value first, and so take two requests."""
 
 
 class Pipeline(SuggestsNames):
@@ -137,7 +135,7 @@ class Pipeline(SuggestsNames):
         return outcomes
 
     def _is_made_alone(self, call: _PipelineCall) -> bool:
-        return call[0] in EXTENSIONS and self._client.codec.has_types
+        return REQUESTS[call[0]].reads_first and self._client.codec.has_types
 
     def _outcome_of(self, call: _PipelineCall, remaining_s: float | None) -> Any:
         name, key, value, _, _ = call

@@ -101,6 +101,20 @@ def carry_out(steps: Steps[T]) -> T:
     return cast("T", run.outcome)
 
 
+def methods_of(
+    make_steps: Callable[..., Steps[Any]], name: str
+) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
+    """Return the blocking and the awaited method that carry out `make_steps(self, name, ...)`."""
+
+    def blocking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return carry_out(make_steps(self, name, *args, **kwargs))
+
+    async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await carry_out_async(make_steps(self, name, *args, **kwargs))
+
+    return blocking, awaited
+
+
 def _acquire(step: Acquire) -> Any:
     try:
         return carry_out(step.steps)

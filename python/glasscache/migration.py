@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from glasscache import _steps
+from glasscache._requests import REQUESTS, default_of
 from glasscache._suggestions import keys_of
 from glasscache.aio import AsyncClient
 from glasscache.client import Client
@@ -29,7 +30,7 @@ from glasscache.errors import BadSetting, GlasscacheError, UnreadableValue, Unwr
 from glasscache.values import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     # To a type checker they have the methods of the clients.
     from glasscache._steps import Step, Steps
@@ -144,10 +145,9 @@ def _read_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps
 
 
 def _get_steps(call: _RingsCall, key: Any, *args: Any, **options: Any) -> Steps[Any]:
-    # `get(key, default)` and `gat(key, ttl, default)`.
-    default_args = args if call.method_name == "get" else args[1:]
-    default = default_args[0] if default_args else options.pop("default", None)
-    read_args = args[: len(args) - len(default_args)]
+    default = default_of(call.method_name, (key, *args), options)
+    options.pop("default", None)
+    read_args = (key, *args)[1 : REQUESTS[call.method_name].default_index]
     stored_value = yield call.new(key, *read_args, default=_MISSING, **options)
     if stored_value is _MISSING:
         stored_value = yield from _copy_from_old(call, key)
@@ -232,16 +232,21 @@ def _copy_from_old(call: _RingsCall, key: Any) -> Steps[Any]:
 
 
 _STEPS_BY_METHOD: Final[dict[str, Any]] = {
-    "get": _get_steps, "gat": _get_steps, "get_many": _get_many_steps,
-    "set": _set_steps, "set_many": _set_many_steps, "add": _add_steps, "_reserve": _add_steps,
+    **{
+        name: _read_steps if row.default_index is None else _get_steps
+        for name, row in REQUESTS.items()
+        if name != "gets_many"  # in which ring a key is, its unique does not say
+    },
+    "get_many": _get_many_steps,
+    "set": _set_steps,
+    "set_many": _set_many_steps,
+    "add": _add_steps,
+    "_reserve": _add_steps,
     "_reservation": _new_ring_only_steps,
-    "delete": _delete_steps, "delete_many": _delete_many_steps,
-    **dict.fromkeys(
-        ("gets", "get_with_meta", "touch", "incr", "decr", "append", "prepend", "replace", "cas"),
-        _read_steps,
-    ),
-}  # fmt: skip
-"""How each call is made."""
+    "delete": _delete_steps,
+    "delete_many": _delete_many_steps,
+}
+"""How each call is made: without more to know of it, with the item copied first."""
 
 
 class MigratingClient(_Rings, _SyncMethods):
@@ -284,26 +289,16 @@ class AsyncMigratingClient(_Rings, _AsyncMethods):
         await self.close()
 
 
-def _blocking_method(method_name: str, make_steps: Callable[..., Steps[Any]]) -> Callable[..., Any]:
-    @functools.wraps(getattr(Client, method_name))
-    def migrating_method(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
-        call = _RingsCall(self, method_name, kwargs.pop("deadline", None))
-        return _steps.carry_out(make_steps(call, *args, **kwargs))
-
-    return migrating_method
+def _steps_of(rings: _Rings, method_name: str, *args: Any, **kwargs: Any) -> Steps[Any]:
+    call = _RingsCall(rings, method_name, kwargs.pop("deadline", None))
+    steps: Steps[Any] = _STEPS_BY_METHOD[method_name](call, *args, **kwargs)
+    return steps
 
 
-def _async_method(
-    method_name: str, make_steps: Callable[..., Steps[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    @functools.wraps(getattr(AsyncClient, method_name))
-    async def migrating_method(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
-        call = _RingsCall(self, method_name, kwargs.pop("deadline", None))
-        return await _steps.carry_out_async(make_steps(call, *args, **kwargs))
-
-    return migrating_method
-
-
-for _name, _make_steps in _STEPS_BY_METHOD.items():
-    setattr(MigratingClient, _name, _blocking_method(_name, _make_steps))
-    setattr(AsyncMigratingClient, _name, _async_method(_name, _make_steps))
+for _name in _STEPS_BY_METHOD:
+    _blocking_method, _async_method = _steps.methods_of(_steps_of, _name)
+    for _class, _client_class, _method in (
+        (MigratingClient, Client, _blocking_method),
+        (AsyncMigratingClient, AsyncClient, _async_method),
+    ):
+        setattr(_class, _name, functools.wraps(getattr(_client_class, _name))(_method))

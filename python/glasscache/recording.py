@@ -20,6 +20,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _at_exit, _native
+from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, REQUESTS
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -50,13 +51,6 @@ __all__ = ["Recorder"]
 _log = logging.getLogger("glasscache")
 
 _NO_PARENTS: Final[list[Key | None]] = []
-_READ_METHODS: Final = ("gets", "gat", "get_with_meta")
-_BULK_READ_METHODS: Final = ("get_many", "gets_many")
-_PIPELINED_READS: Final = frozenset({"get", "gets", "gat"})
-_WRITE_METHODS: Final = (
-    "set", "add", "replace", "append", "prepend", "cas", "set_many", "delete", "delete_many", "touch",
-    "incr", "decr",
-)  # fmt: skip
 
 
 class Recorder:
@@ -148,18 +142,18 @@ class Recorder:
             client._record_gets(self._native, begin)  # noqa: SLF001
         else:
             client.get = functools.wraps(client.get)(self._recording_get(client.get))
-        for names, begin_record in (
-            (_READ_METHODS, self._begin_read_record),
-            (_BULK_READ_METHODS, self._begin_bulk_record),
-        ):
-            for name in names:
-                self._record_method(client, name, begin_record)
-        for name in _WRITE_METHODS:
-            self._record_method(client, name, _begin_write_record)
+        for name in PUBLIC_METHODS:
+            if name != "get":
+                self._record_method(client, name, self._begin_record_of(name))
         # The pipeline of the asyncio client calls its methods.
         if (run := getattr(client, "_run_pipeline", None)) is not None:
             client._run_pipeline = functools.wraps(run)(self._recording_pipeline(run))
         _close_recorder_on_close(client, self)
+
+    def _begin_record_of(self, name: str) -> _BeginRecord:
+        if not REQUESTS[name].is_read:
+            return _begin_write_record
+        return self._begin_bulk_record if name in BULK_METHODS else self._begin_read_record
 
     def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
         raise BadSetting("this client has a recorder already")
@@ -222,7 +216,7 @@ class Recorder:
         def run_pipeline(calls: list[tuple[Any, ...]], *, deadline: float | None = None) -> Any:
             if not blocks or (request := current_request()) is None:
                 return run(calls, deadline=deadline)
-            read_keys = [key for name, key, *_ in calls if name in _PIPELINED_READS]
+            read_keys = [key for name, key, *_ in calls if REQUESTS[name].is_read]
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()

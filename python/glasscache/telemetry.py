@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 from glasscache._call_observer import (
-    BULK_METHODS,
-    READ_METHODS,
     CallObserver,
     FinishedCall,
     ObserverSettings,
     report_calls,
 )
+from glasscache._requests import BULK_METHODS, READ_METHODS
 
 if TYPE_CHECKING:
     from typing import Final
