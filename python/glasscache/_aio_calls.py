@@ -144,11 +144,11 @@ class Calls(ConnectingClient):
         return outcome
 
     async def _call_all_servers(
-        self, command: str, argument: str, delay: int, deadline: float | None
+        self, method: str, argument: str, delay: int, deadline: float | None
     ) -> dict[str, Any]:
         """Return what every server replied to one request, by the server's name."""
         deadline = self._effective_deadline(deadline)
-        return await self._run_bulk(self._start_of_all(command, argument, delay, deadline))
+        return await self._run_bulk(self._start_of_all(method, argument, delay, deadline))
 
     async def _get_unjoined(self, key: Key) -> Any:
         """Return what is under key, without its pieces if it is a manifest, or None."""

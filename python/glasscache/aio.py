@@ -399,7 +399,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
-        return await self._call_all_servers("stats", argument, 0, deadline)
+        return await self._call_all_servers("server_stats", argument, 0, deadline)
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""

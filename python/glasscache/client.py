@@ -97,6 +97,22 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         """
         return item_of(self._inspect(key, deadline=deadline))
 
+    def server_stats(self, argument: str = "", *, deadline: float | None = None) -> dict[str, Any]:
+        """Return every server's own counters by its name; the exception of one that failed."""
+        return self._call_all_servers("server_stats", argument, 0, deadline)
+
+    def version(self, *, deadline: float | None = None) -> dict[str, Any]:
+        """Return every server's version by its name; the exception of one that failed."""
+        return self._call_all_servers("version", "", 0, deadline)
+
+    def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
+        """Drop every item of every server, after delay seconds; return True or an exception for each name."""
+        return self._call_all_servers("flush", "", delay, deadline)
+
+    def clear(self, *, deadline: float | None = None) -> dict[str, Any]:
+        """Drop every item of the client's namespace, at once; return True or an exception for each name."""
+        return self._call_all_servers("clear", "", 0, deadline)
+
     def pipeline(self) -> Pipeline:
         """Return a block whose calls are sent together when it ends.
 

@@ -13,6 +13,7 @@
 use glasscache_features as _;
 use pyo3::prelude::*;
 
+mod admin;
 mod aio;
 mod bulk;
 mod client;

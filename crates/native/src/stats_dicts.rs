@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering;
 
 use glasscache_client::Client as Core;
 use glasscache_client::costs::{CellSnapshot, Costs, OPERATION_KINDS, PARTS};
-use glasscache_client::pipeline::Reply;
-use glasscache_client::request::{CommandSet, Request};
+use glasscache_client::request::CommandSet;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList};
 
 /// The names of the parts of a call.
 pub(crate) fn part_names() -> Vec<&'static str> {
@@ -73,27 +72,14 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
     Ok(rows_by_server)
 }
 
-/// The reply to an administrative request: the version, the statistics, or True.
-pub(crate) fn admin_reply<'py>(
-    py: Python<'py>,
-    request: &Request<'_>,
-    reply: Reply,
-) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match (request, reply) {
-        (Request::Flush { .. } | Request::FlushPrefix { .. }, _) => {
-            PyBool::new(py, true).to_owned().into_any()
-        }
-        (_, Reply::Version(version)) => PyString::new(py, &version).into_any(),
-        (_, Reply::Rows(rows)) => stats_to_dict(py, &rows)?.into_any(),
-        _ => py.None().into_bound(py),
-    })
-}
-
 /// Statistics whose value is text even where it looks like a number.
 const TEXT_STATISTICS: [&str; 3] = ["version", "libevent", "umask"];
 
 /// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.
-fn stats_to_dict<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn stats_to_dict<'py>(
+    py: Python<'py>,
+    rows: &[(String, String)],
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in rows {
         let digit_count = value.bytes().filter(u8::is_ascii_digit).count();

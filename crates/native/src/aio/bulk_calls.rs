@@ -3,16 +3,16 @@
 use glasscache_client::StoreMode;
 use glasscache_client::bulk::{BulkDelete, BulkRead, BulkStore, Partitioned, StoreFailures};
 use glasscache_client::costs::TimeSpent;
-use glasscache_client::engine::uncertain::OwnedKey;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bulk_call::BulkCall;
-use super::bulk_state::{AdminRequest, BulkState};
+use super::bulk_state::BulkState;
 use super::client::AsyncClient;
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
 use super::pending_call::CallTiming;
+use crate::admin::AdminRequest;
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, key_value_pairs};
 use crate::client::{Ttl, exptime};
 use crate::error;
@@ -136,30 +136,18 @@ impl AsyncClient {
         this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }
 
-    /// Send "version", "stats" with an argument, "flush" with a delay, or "clear" to every server; the outcome is a dict by name.
+    /// Send a request to every server, by the method that makes it; the outcome is a dict by name.
     #[pyo3(name = "_start_of_all")]
     fn start_on_all_servers<'py>(
         slf: &Bound<'py, Self>,
-        command: &str,
+        method: &str,
         argument: String,
         delay: u32,
         deadline: Option<TimeLimit>,
     ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
-        let admin_request = match command {
-            "version" => AdminRequest::Version,
-            "stats" => AdminRequest::Stats(argument),
-            "clear" => {
-                let mut scratch = Vec::new();
-                let namespace = this.core.keys().wire_namespace(&mut scratch);
-                let namespace = namespace.map_err(|error| error::from_client_error(py, &error))?;
-                AdminRequest::Clear(OwnedKey::from(namespace))
-            }
-            _ => AdminRequest::Flush(delay),
-        };
-        let check_result = admin_request.request().check();
-        check_result.map_err(|error| error::from_client_error(py, &error))?;
+        let admin_request = AdminRequest::new(py, this, (method, argument, delay))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
         let bulk_state = BulkState::AllServers(admin_request, names, PyDict::new(py).unbind());
         this.start_bulk(slf.py(), Vec::new(), bulk_state, slots.into_iter(), timing)

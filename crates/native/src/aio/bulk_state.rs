@@ -5,7 +5,6 @@ use glasscache_client::bulk::{
     BulkDelete, BulkRead, BulkReply, BulkResult, BulkStore, Failures, Partitioned, StoreFailures,
 };
 use glasscache_client::engine::operation::Operation;
-use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::engine::{Items, Step, Steps, StoreManySteps, interpret};
 use glasscache_client::key::WireKeys;
 use glasscache_client::request::Request;
@@ -13,31 +12,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::pending_near_read::NearFetch;
+use crate::admin::AdminRequest;
 use crate::bulk::{EncodedItems, FoundValues, failures_by_key};
 use crate::client_state::ClientState;
+use crate::error;
 use crate::keys::key_bytes;
 use crate::settings::Codec;
-use crate::{error, stats_dicts};
-
-/// A request to every server.
-pub(super) enum AdminRequest {
-    Version,
-    Stats(String),
-    Flush(u32),
-    /// Removes the items of the client's namespace.
-    Clear(OwnedKey),
-}
-
-impl AdminRequest {
-    pub(super) fn request(&self) -> Request<'_> {
-        match self {
-            Self::Version => Request::Version,
-            Self::Stats(argument) => Request::Stats { argument: argument.as_bytes() },
-            &Self::Flush(delay_s) => Request::Flush { delay_s },
-            Self::Clear(namespace) => Request::FlushPrefix { prefix: namespace.wire_key() },
-        }
-    }
-}
 
 /// The kind of a call about many keys, with its keys or items and its results so far.
 pub(super) enum BulkState {
@@ -132,8 +112,7 @@ impl BulkState {
                     Err(error) => return Ok(Err(error)),
                 };
                 if let Some(server_name) = server_names.get(reply.request_index) {
-                    let reply_object =
-                        stats_dicts::admin_reply(py, &admin_request.request(), parsed)?;
+                    let reply_object = admin_request.to_python(py, parsed)?;
                     replies.bind(py).set_item(server_name, reply_object)?;
                 }
             }

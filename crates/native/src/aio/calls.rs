@@ -6,13 +6,14 @@ use glasscache_client::engine::{Counter, Extending, RefusedValueSteps};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::Reservation;
 use glasscache_client::{Arithmetic, StoreMode, WireKey};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::pending_call::{CallKind, FutureResult, ValueWrite};
-use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
+use crate::client::{
+    Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving, store_mode_of,
+};
 use crate::reply::ReplyForm;
 use crate::value as conversion;
 
@@ -124,23 +125,8 @@ impl AsyncClient {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let wire_key = self.wire_key(key, &mut scratch)?;
-        let (store_mode, is_append_or_prepend) = match (mode, cas) {
-            ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
-            ("set", _) => (StoreMode::Set, false),
-            ("add", _) => (StoreMode::Add, false),
-            ("replace", _) => (StoreMode::Replace, false),
-            ("append", _) => (StoreMode::Append, true),
-            ("prepend", _) => (StoreMode::Prepend, true),
-            ("cas", None) => {
-                return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
-            }
-            (unknown_mode, _) => {
-                return Err(PyValueError::new_err(format!(
-                    "unknown store command {unknown_mode:?}"
-                )));
-            }
-        };
-        if is_append_or_prepend {
+        let store_mode = store_mode_of(mode, cas)?;
+        if matches!(store_mode, StoreMode::Append | StoreMode::Prepend) {
             let (codec, bytes) = (self.codec().inner, appended_bytes(value)?);
             // A later step cannot be quiet: the call ends with its reply.
             let steps = Extending::new(codec, store_mode, wire_key, bytes, false);

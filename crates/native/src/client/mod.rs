@@ -4,7 +4,6 @@ mod bulk;
 mod get_recording;
 mod reading;
 pub(crate) mod reserving;
-mod servers;
 mod writing;
 
 use std::ops::Deref;
@@ -14,8 +13,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
 use glasscache_client::costs::TimeSpent;
-use glasscache_client::{Budget, Client as Core, Error};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use glasscache_client::{Budget, Client as Core, Error, StoreMode};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDelta;
 
@@ -49,6 +48,21 @@ impl Deref for Client {
     fn deref(&self) -> &ClientState {
         self.state.get()
     }
+}
+
+/// The mode of a store by the method that makes it; `unique` is that of a `cas`.
+pub(crate) fn store_mode_of(method: &str, unique: Option<u64>) -> PyResult<StoreMode> {
+    Ok(match method {
+        "set" => StoreMode::Set,
+        "add" => StoreMode::Add,
+        "replace" => StoreMode::Replace,
+        "append" => StoreMode::Append,
+        "prepend" => StoreMode::Prepend,
+        "cas" => StoreMode::Cas(
+            unique.ok_or_else(|| PyTypeError::new_err("cas: an int, as `gets` returned it"))?,
+        ),
+        _ => return Err(PyValueError::new_err(format!("no method {method:?} stores a value"))),
+    })
 }
 
 /// The bytes that `append` and `prepend` add.

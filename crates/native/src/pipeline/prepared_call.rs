@@ -4,10 +4,9 @@ use glasscache_client::StoreMode;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount};
+use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount, store_mode_of};
 use crate::value as conversion;
 
 /// A call of a pipeline as Python passes it in: method, key, value, ttl, and an amount or a CAS unique.
@@ -22,8 +21,8 @@ pub(super) struct PreparedCall {
     flags: u32,
     pub(super) body: Vec<u8>,
     exptime: i64,
-    /// The delta of an `incr` or `decr`, or the CAS unique of a `cas`.
-    delta_or_cas: u64,
+    /// That of an `incr` or `decr`.
+    delta: u64,
     pub(super) slot: usize,
     pub(super) spent: TimeSpent,
 }
@@ -33,29 +32,22 @@ enum CallKind {
     Get { cas: bool },
     GetAndTouch,
     Store(StoreMode),
-    Cas,
     Delete,
     Touch,
     Arithmetic { is_decrement: bool },
 }
 
 impl CallKind {
-    fn of_method(method: &str) -> Option<Self> {
-        Some(match method {
+    fn of_method(method: &str, unique: u64) -> PyResult<Self> {
+        Ok(match method {
             "get" => Self::Get { cas: false },
             "gets" => Self::Get { cas: true },
             "gat" => Self::GetAndTouch,
-            "set" => Self::Store(StoreMode::Set),
-            "add" => Self::Store(StoreMode::Add),
-            "replace" => Self::Store(StoreMode::Replace),
-            "append" => Self::Store(StoreMode::Append),
-            "prepend" => Self::Store(StoreMode::Prepend),
-            "cas" => Self::Cas,
             "delete" => Self::Delete,
             "touch" => Self::Touch,
             "incr" => Self::Arithmetic { is_decrement: false },
             "decr" => Self::Arithmetic { is_decrement: true },
-            _ => return None,
+            _ => Self::Store(store_mode_of(method, Some(unique))?),
         })
     }
 }
@@ -67,9 +59,9 @@ impl PreparedCall {
     }
 
     pub(super) fn new(client: &Client, pipeline_call: &PipelineCall<'_>) -> PyResult<Self> {
-        let (method, key, value, ttl, delta_or_cas) = pipeline_call;
-        let kind = CallKind::of_method(method)
-            .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
+        let (method, key, value, ttl, delta_or_unique) = pipeline_call;
+        let delta_or_unique = parse_amount(delta_or_unique)?;
+        let kind = CallKind::of_method(method, delta_or_unique)?;
         let mut scratch = Vec::new();
         let wire_key = client.wire_key(key, &mut scratch)?;
         let mut spent = TimeSpent::default();
@@ -77,7 +69,7 @@ impl PreparedCall {
             CallKind::Store(StoreMode::Append | StoreMode::Prepend) => {
                 (0, appended_bytes(value)?.to_vec())
             }
-            CallKind::Store(_) | CallKind::Cas => {
+            CallKind::Store(_) => {
                 conversion::encode_value(client.codec(), value, |flags, body, costs| {
                     conversion::add_costs(&mut spent, costs);
                     Ok((flags, body.to_vec()))
@@ -95,7 +87,7 @@ impl PreparedCall {
             exptime: exptime(
                 ttl.as_ref().map(pyo3::types::PyAnyMethods::extract::<Ttl>).transpose()?,
             )?,
-            delta_or_cas: parse_amount(delta_or_cas)?,
+            delta: delta_or_unique,
             slot,
             spent,
         })
@@ -107,20 +99,16 @@ impl PreparedCall {
         match self.kind {
             CallKind::Get { cas } => Request::Get { key, cas },
             CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
-            CallKind::Store(mode) => self.store_request(mode, key),
-            CallKind::Cas => self.store_request(StoreMode::Cas(self.delta_or_cas), key),
+            CallKind::Store(mode) => {
+                let item = Item { key, flags: self.flags, body: &self.body };
+                Request::Store { mode, item, exptime, noreply: false }
+            }
             CallKind::Delete => Request::Delete { key, noreply: false },
             CallKind::Touch => Request::Touch { key, exptime, noreply: false },
             CallKind::Arithmetic { is_decrement } => {
-                let arithmetic =
-                    Arithmetic { delta: self.delta_or_cas, is_decrement, initial: None };
+                let arithmetic = Arithmetic { delta: self.delta, is_decrement, initial: None };
                 Request::Arithmetic { key, arithmetic, noreply: false }
             }
         }
-    }
-
-    fn store_request<'a>(&'a self, mode: StoreMode, key: WireKey<'a>) -> Request<'a> {
-        let item = Item { key, flags: self.flags, body: &self.body };
-        Request::Store { mode, item, exptime: self.exptime, noreply: false }
     }
 }
