@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::entry::{NearKey, near_key};
 use super::{ClientNearCache, ProcessNearCache};
-use crate::request::Request;
+use crate::request::{Changes, Request};
 
 /// A guard of the keys that a request in flight changes: until it is dropped, they are read from the servers.
 #[derive(Debug)]
@@ -40,10 +40,9 @@ impl NearWriteGuard {
                 let delay = Duration::from_secs(delay_s.into());
                 let until = call_deadline + delay + FLUSH_DELAY_SLACK;
                 near.current().state().pause_caching(until, delay_s > 0);
-                target = Some(WriteTarget::Everything);
             }
-            if matches!(request, Request::FlushPrefix { .. }) {
-                // The prefix is that of all keys of this client.
+            // A prefix that is flushed is that of all keys of this client.
+            if request.facts().changes == Changes::Everything {
                 target = Some(WriteTarget::Everything);
             }
             push_changed_keys(request, &mut keys);
@@ -83,26 +82,7 @@ impl Drop for NearWriteGuard {
 
 /// Appends the keys whose value or expiry a request changes.
 fn push_changed_keys(request: &Request<'_>, keys: &mut Vec<NearKey>) {
-    match *request {
-        Request::Store { item, .. } | Request::Extend { item, .. } => keys.push(near_key(item.key)),
-        Request::StoreMany { items, .. } => {
-            keys.extend(items.iter().map(|item| near_key(item.key)));
-        }
-        Request::Delete { key, .. }
-        | Request::Touch { key, .. }
-        | Request::GetAndTouch { key, .. }
-        | Request::Arithmetic { key, .. } => keys.push(near_key(key)),
-        Request::DeleteMany { keys: deleted } => {
-            keys.extend(deleted.iter().map(|&key| near_key(key)));
-        }
-        Request::Get { .. }
-        | Request::GetMany { .. }
-        | Request::GetWithTtls { .. }
-        | Request::Inspect { .. }
-        | Request::Flags { .. }
-        | Request::Flush { .. }
-        | Request::FlushPrefix { .. }
-        | Request::Stats { .. }
-        | Request::Version => {}
+    if request.facts().changes != Changes::Nothing {
+        request.for_each_key(|key| keys.push(near_key(key)));
     }
 }

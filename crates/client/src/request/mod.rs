@@ -85,6 +85,30 @@ pub enum Request<'a> {
     Version,
 }
 
+/// What a request changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// It reads.
+    Nothing,
+    /// The expiry or the number under its keys: no older value comes back if it is lost.
+    InPlace,
+    /// The values under its keys.
+    Value,
+    /// All items, or those of a prefix.
+    Everything,
+}
+
+/// What is known of a kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// In which class it is counted; `None`: it is not.
+    pub kind: Option<OperationKind>,
+    /// Whether it is idempotent, so that it may be sent again after a stale socket.
+    pub is_repeatable: bool,
+    /// What it changes.
+    pub changes: Changes,
+}
+
 /// The operation has no form in the server's command set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported(pub &'static str);
@@ -124,26 +148,64 @@ impl RequestWriter<'_> {
 }
 
 impl<'a> Request<'a> {
+    /// What is known of a request of this kind: its row in the table of requests.
+    #[inline]
+    pub fn facts(&self) -> Facts {
+        let (kind, is_repeatable, changes) = match self {
+            Self::Get { .. }
+            | Self::Inspect { .. }
+            | Self::GetMany { .. }
+            | Self::GetWithTtls { .. } => (Some(OperationKind::Read), true, Changes::Nothing),
+            Self::GetAndTouch { .. } => (Some(OperationKind::Read), true, Changes::InPlace),
+            Self::Store { .. } | Self::Extend { .. } | Self::StoreMany { .. } => {
+                (Some(OperationKind::Write), false, Changes::Value)
+            }
+            Self::Delete { .. } | Self::DeleteMany { .. } => {
+                (Some(OperationKind::Other), true, Changes::Value)
+            }
+            Self::Touch { .. } => (Some(OperationKind::Other), true, Changes::InPlace),
+            Self::Arithmetic { .. } => (Some(OperationKind::Other), false, Changes::InPlace),
+            Self::Flags { .. } => (Some(OperationKind::Other), true, Changes::Nothing),
+            Self::Flush { .. } | Self::FlushPrefix { .. } => (None, false, Changes::Everything),
+            Self::Stats { .. } | Self::Version => (None, true, Changes::Nothing),
+        };
+        Facts { kind, is_repeatable, changes }
+    }
+
+    /// Passes on the keys of which it is, which have their namespace; those of `GetMany` have not.
+    pub fn for_each_key(&self, mut pass_on: impl FnMut(WireKey<'a>)) {
+        match *self {
+            Self::Get { key, .. }
+            | Self::Inspect { key }
+            | Self::Flags { key }
+            | Self::Delete { key, .. }
+            | Self::Touch { key, .. }
+            | Self::GetAndTouch { key, .. }
+            | Self::Arithmetic { key, .. } => pass_on(key),
+            Self::Store { item, .. } | Self::Extend { item, .. } => pass_on(item.key),
+            Self::StoreMany { items, .. } => items.iter().for_each(|item| pass_on(item.key)),
+            Self::DeleteMany { keys } | Self::GetWithTtls { keys } => {
+                keys.iter().copied().for_each(pass_on);
+            }
+            Self::GetMany { .. }
+            | Self::Flush { .. }
+            | Self::FlushPrefix { .. }
+            | Self::Stats { .. }
+            | Self::Version => {}
+        }
+    }
+
     /// Whether it is idempotent, so that it may be sent again after a stale socket.
     pub fn is_repeatable(&self) -> bool {
+        self.facts().is_repeatable
+    }
+
+    /// The method for which only meta has a form.
+    pub(crate) fn needs_meta(&self) -> Option<&'static str> {
         match self {
-            Self::Get { .. }
-            | Self::GetMany { .. }
-            | Self::GetWithTtls { .. }
-            | Self::Delete { .. }
-            | Self::DeleteMany { .. }
-            | Self::Touch { .. }
-            | Self::GetAndTouch { .. }
-            | Self::Inspect { .. }
-            | Self::Flags { .. }
-            | Self::Stats { .. }
-            | Self::Version => true,
-            Self::Store { .. }
-            | Self::Extend { .. }
-            | Self::StoreMany { .. }
-            | Self::Arithmetic { .. }
-            | Self::Flush { .. }
-            | Self::FlushPrefix { .. } => false,
+            Self::Inspect { .. } => Some("get_with_meta"),
+            Self::FlushPrefix { .. } => Some("clear"),
+            _ => None,
         }
     }
 
@@ -159,41 +221,24 @@ impl<'a> Request<'a> {
 
     /// The class in which the request is counted.
     pub fn class(&self) -> CallClass {
-        match self {
-            Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
-                CallClass::Single(OperationKind::Read, 0)
-            }
-            Self::Store { item, .. } | Self::Extend { item, .. } => {
-                CallClass::Single(OperationKind::Write, item.body.len())
-            }
-            Self::Delete { .. }
-            | Self::Touch { .. }
-            | Self::Arithmetic { .. }
-            | Self::Flags { .. } => CallClass::Single(OperationKind::Other, 0),
-            Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
-            Self::GetWithTtls { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
-            Self::StoreMany { items, .. } => {
+        match (self.facts().kind, self) {
+            (None, _) => CallClass::Uncounted,
+            (_, Self::GetMany { keys, .. }) => CallClass::Bulk(keys.len(), 0),
+            (_, Self::DeleteMany { keys }) => CallClass::Bulk(keys.len(), 0),
+            (_, Self::GetWithTtls { keys }) if keys.len() != 1 => CallClass::Bulk(keys.len(), 0),
+            (_, Self::StoreMany { items, .. }) => {
                 CallClass::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }
-            Self::GetWithTtls { keys } | Self::DeleteMany { keys } => {
-                CallClass::Bulk(keys.len(), 0)
+            (Some(kind), Self::Store { item, .. } | Self::Extend { item, .. }) => {
+                CallClass::Single(kind, item.body.len())
             }
-            Self::Flush { .. } | Self::FlushPrefix { .. } | Self::Stats { .. } | Self::Version => {
-                CallClass::Uncounted
-            }
+            (Some(kind), _) => CallClass::Single(kind, 0),
         }
     }
 
     /// Whether it writes or removes values, so that keys may be left with an older one.
     pub fn may_leave_keys_uncertain(&self) -> bool {
-        matches!(
-            self,
-            Self::Store { .. }
-                | Self::Extend { .. }
-                | Self::StoreMany { .. }
-                | Self::Delete { .. }
-                | Self::DeleteMany { .. }
-        )
+        self.facts().changes == Changes::Value
     }
 
     /// Whether it is quiet: no reply is requested.

@@ -94,7 +94,7 @@ impl Request<'_> {
                 expect_binary_reply(writer, ExpectedBinaryReply::Rows { opaque });
                 binary::stat(writer.out, opaque, argument);
             }
-            Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
+            _ => {
                 let opcode_and_opaque = begin_request(writer, opcode::VERSION, false);
                 binary::header_only(writer.out, opcode_and_opaque);
             }
@@ -114,9 +114,7 @@ impl Request<'_> {
             Self::Stats { argument } if argument.len() > KEY_BYTES_MAX => {
                 Some("an argument of stats with more than 250 bytes")
             }
-            Self::Inspect { .. } => Some("get_with_meta"),
-            Self::FlushPrefix { .. } => Some("clear"),
-            _ => None,
+            _ => self.needs_meta(),
         }
     }
 }

@@ -58,14 +58,7 @@ impl Request<'_> {
                 );
                 expect_line(writer, noreply);
             }
-            Self::Get { .. }
-            | Self::Inspect { .. }
-            | Self::GetMany { .. }
-            | Self::GetWithTtls { .. }
-            | Self::Flush { .. }
-            | Self::FlushPrefix { .. }
-            | Self::Stats { .. }
-            | Self::Version => self.write_shared(writer),
+            _ => self.write_shared(writer),
         }
         Ok(())
     }
@@ -77,28 +70,15 @@ impl Request<'_> {
             Self::Arithmetic { arithmetic, .. } if arithmetic.initial.is_some() => {
                 Some("incr or decr with initial=")
             }
-            Self::Inspect { .. } => Some("get_with_meta"),
-            Self::FlushPrefix { .. } => Some("clear"),
-            _ => None,
+            _ => self.needs_meta(),
         }
     }
 
     /// Whether a key is one that goes as base64, which classic text has no form for.
     fn has_base64_key(&self) -> bool {
-        match self {
-            Self::Get { key, .. }
-            | Self::Flags { key }
-            | Self::Delete { key, .. }
-            | Self::Touch { key, .. }
-            | Self::GetAndTouch { key, .. }
-            | Self::Arithmetic { key, .. } => key.is_base64,
-            Self::Store { item, .. } | Self::Extend { item, .. } => item.key.is_base64,
-            Self::StoreMany { items, .. } => items.iter().any(|item| item.key.is_base64),
-            Self::DeleteMany { keys } | Self::GetWithTtls { keys } => {
-                keys.iter().any(|key| key.is_base64)
-            }
-            _ => false,
-        }
+        let mut has_base64_key = false;
+        self.for_each_key(|key| has_base64_key |= key.is_base64);
+        has_base64_key
     }
 }
 

@@ -3,6 +3,38 @@
 //! A client adds the waiting and nothing else: the blocking client, the tokio client and any other
 //! driver of a pipeline agree on requests and outcomes by these descriptions.
 
+/// Makes a type with a `key` an [`Operation`]: its output, its request, the meaning of its reply, and the output of a
+/// quiet request.
+macro_rules! operation {
+    ($name:ident => $output:ty, |$this:ident| $request:expr, |$reply:pat_param, $pipeline:pat_param, $server:pat_param| $read:expr, $quiet:expr) => {
+        impl Operation for $name<'_> {
+            type Output = $output;
+
+            fn key(&self) -> WireKey<'_> {
+                self.key
+            }
+
+            fn request(&self) -> Request<'_> {
+                let $this = self;
+                $request
+            }
+
+            fn read(
+                &self,
+                $reply: Reply,
+                $pipeline: &Pipeline,
+                $server: &str,
+            ) -> Result<Self::Output, Error> {
+                $read
+            }
+
+            fn quiet_output(&self) -> Self::Output {
+                $quiet
+            }
+        }
+    };
+}
+
 mod reads;
 mod writes;
 

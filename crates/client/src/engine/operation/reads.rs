@@ -33,66 +33,29 @@ pub struct Inspect<'a> {
     pub key: WireKey<'a>,
 }
 
-impl Operation for Get<'_> {
-    type Output = Option<Value>;
+operation!(
+    Get => Option<Value>,
+    |get| Request::Get { key: get.key, cas: get.cas },
+    |reply, pipeline, server| Ok(value_of_reply(reply, pipeline, server)?.map(Value::from)),
+    None
+);
 
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
+operation!(
+    GetAndTouch => Option<Value>,
+    |get| Request::GetAndTouch { key: get.key, exptime: get.exptime },
+    |reply, pipeline, server| Ok(value_of_reply(reply, pipeline, server)?.map(Value::from)),
+    None
+);
 
-    fn request(&self) -> Request<'_> {
-        Request::Get { key: self.key, cas: self.cas }
-    }
-
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
-    }
-
-    fn quiet_output(&self) -> Self::Output {
-        None
-    }
-}
-
-impl Operation for GetAndTouch<'_> {
-    type Output = Option<Value>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::GetAndTouch { key: self.key, exptime: self.exptime }
-    }
-
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
-    }
-
-    fn quiet_output(&self) -> Self::Output {
-        None
-    }
-}
-
-impl Operation for Inspect<'_> {
-    type Output = Option<(Value, MetaReply)>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Inspect { key: self.key }
-    }
-
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
+operation!(
+    Inspect => Option<(Value, MetaReply)>,
+    |inspect| Request::Inspect { key: inspect.key },
+    |reply, pipeline, server| {
         let received = value_of_reply(reply, pipeline, server)?;
         Ok(received.and_then(|received| Some((received.into(), received.meta?))))
-    }
-
-    fn quiet_output(&self) -> Self::Output {
-        None
-    }
-}
+    },
+    None
+);
 
 impl From<ReceivedValue<'_>> for Value {
     fn from(received: ReceivedValue<'_>) -> Self {

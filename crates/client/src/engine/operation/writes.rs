@@ -81,25 +81,12 @@ impl Operation for Store<'_> {
     }
 }
 
-impl Operation for Delete<'_> {
-    type Output = bool;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Delete { key: self.key, noreply: self.noreply }
-    }
-
-    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
-    }
-
-    fn quiet_output(&self) -> bool {
-        true
-    }
-}
+operation!(
+    Delete => bool,
+    |delete| Request::Delete { key: delete.key, noreply: delete.noreply },
+    |reply, _, server| Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done),
+    true
+);
 
 /// How a touch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,45 +99,19 @@ pub enum Touched {
     Manifest,
 }
 
-impl Operation for Touch<'_> {
-    type Output = Touched;
+operation!(
+    Touch => Touched,
+    |touch| Request::Touch { key: touch.key, exptime: touch.exptime, noreply: touch.noreply },
+    |reply, _, server| touched_of_reply(reply, server),
+    Touched::Done
+);
 
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Touch { key: self.key, exptime: self.exptime, noreply: self.noreply }
-    }
-
-    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Touched, Error> {
-        touched_of_reply(reply, server)
-    }
-
-    fn quiet_output(&self) -> Touched {
-        Touched::Done
-    }
-}
-
-impl Operation for Calculate<'_> {
-    type Output = Option<u64>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Arithmetic { key: self.key, arithmetic: self.arithmetic, noreply: self.noreply }
-    }
-
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
-        number_of_reply(reply, pipeline, server)
-    }
-
-    fn quiet_output(&self) -> Option<u64> {
-        None
-    }
-}
+operation!(
+    Calculate => Option<u64>,
+    |sum| Request::Arithmetic { key: sum.key, arithmetic: sum.arithmetic, noreply: sum.noreply },
+    |reply, pipeline, server| number_of_reply(reply, pipeline, server),
+    None
+);
 
 /// Interprets the reply to a touch. Only meta servers tell a manifest from a value.
 pub fn touched_of_reply(reply: Reply, server: &str) -> Result<Touched, Error> {
