@@ -80,12 +80,9 @@ impl ServerOperation {
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
             }
-            Self::Flush => interpret::write_outcome_of_reply(reply, context.server_name)
-                .map(|_| ReplyEffect::Ended("flush")),
-            Self::FlushPrefix(..) => interpret::write_outcome_of_reply(reply, context.server_name)
-                .map(|_| ReplyEffect::Ended("flush of a prefix")),
-            Self::Version => interpret::refusal_to_error(reply, context.server_name)
-                .map(|_| ReplyEffect::Ended("version")),
+            operation => {
+                operation.read_reply_of_server(reply, context.server_name).map(ReplyEffect::Ended)
+            }
         };
         reply_effect.unwrap_or_else(ReplyEffect::Failed)
     }

@@ -1,7 +1,8 @@
 //! The operation of a call on one server: its requests, one round trip after the other, and what their replies mean.
 
 use glasscache_client::engine::operation::Store;
-use glasscache_client::engine::{Counter, RefusedValueSteps, Steps};
+use glasscache_client::engine::{Counter, RefusedValueSteps, Steps, interpret};
+use glasscache_client::pipeline::Reply;
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, Error, StoreMode, WireKey};
 
@@ -196,6 +197,22 @@ impl ServerOperation {
             }]),
             Self::Version => write_requests(&[Request::Version]),
         }
+    }
+
+    /// Interprets the reply to a request to a whole server: what it is counted as.
+    pub(super) fn read_reply_of_server(
+        &self,
+        reply: Reply,
+        server_name: &str,
+    ) -> Result<&'static str, Error> {
+        let name = match self {
+            Self::Version => {
+                return interpret::refusal_to_error(reply, server_name).map(|_| "version");
+            }
+            Self::FlushPrefix(..) => "flush of a prefix",
+            _ => "flush",
+        };
+        interpret::write_outcome_of_reply(reply, server_name).map(|_| name)
     }
 
     /// Whether a server executes the round trip piece by piece.
