@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from glasscache._types import Item, Ttl
 
-__all__ = ["GetOrSetOptions", "RefillSettings", "seconds_of"]
+__all__ = ["GetOrSetOptions", "GetOrSetSettings", "seconds_of"]
 
 _CLOCK_SKEW_MAX_S: Final = 2
 """The clocks of two machines may differ by so much before the server's whole seconds count instead."""
 
 
-class RefillSettings(TypedDict, total=False):
+class GetOrSetSettings(TypedDict, total=False):
     """The keywords of `get_or_set`, as `GetOrSetOptions` explains them."""
 
     stale: float

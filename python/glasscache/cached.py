@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from glasscache._refresh import GetOrSetOptions, RefillSettings
+from glasscache._refresh import GetOrSetOptions, GetOrSetSettings
 from glasscache._steps import call, carry_out, carry_out_async
 from glasscache.leases import AsyncLeases, SyncLeases, renew_steps
 from glasscache.tags import tagged_key
@@ -128,7 +128,7 @@ class AsyncCached(_CachedFunctionMethods[P], Protocol[P, R_co]):
     ) -> Callable[Q, Coroutine[Any, Any, R]]: ...
 
 
-class Options(RefillSettings, total=False):
+class Options(GetOrSetSettings, total=False):
     """The settings of `cached`."""
 
     ttl: Required[Ttl | None]

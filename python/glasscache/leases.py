@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Unpack
 
-    from glasscache._refresh import RefillSettings
+    from glasscache._refresh import GetOrSetSettings
     from glasscache._steps import Steps
     from glasscache._types import Ttl
 
@@ -414,7 +414,7 @@ class AsyncLeases:
         key: Key,
         make: Callable[[], Awaitable[T]],
         ttl: Ttl | None = None,
-        **settings: Unpack[RefillSettings],
+        **settings: Unpack[GetOrSetSettings],
     ) -> T: ...
 
     @overload
@@ -423,7 +423,7 @@ class AsyncLeases:
         key: Key,
         make: Callable[[], T],
         ttl: Ttl | None = None,
-        **settings: Unpack[RefillSettings],
+        **settings: Unpack[GetOrSetSettings],
     ) -> T: ...
 
     async def get_or_set(

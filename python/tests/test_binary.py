@@ -85,21 +85,18 @@ def test_every_method_of_the_client_works_in_binary(address: str) -> None:
         assert client.get("key") is None
 
 
-def test_the_asyncio_client_works_in_binary(address: str) -> None:
-    async def use_async_client() -> None:
-        async with AsyncClient(address, protocol="binary", timeout=TIMEOUT_S) as client:
-            await asyncio.gather(*(client.set(f"a{number}", number) for number in range(200)))
-            values = await asyncio.gather(*(client.get(f"a{number}") for number in range(200)))
-            assert values == list(range(200))
-            await asyncio.gather(
-                *(client.set(f"q{number}", number, noreply=True) for number in range(200))
-            )
-            assert await client.get_many([f"q{number}" for number in range(200)]) == {
-                f"q{number}": number for number in range(200)
-            }
-            assert await client.get("none") is None
-
-    asyncio.run(use_async_client())
+async def test_the_asyncio_client_works_in_binary(address: str) -> None:
+    async with AsyncClient(address, protocol="binary", timeout=TIMEOUT_S) as client:
+        await asyncio.gather(*(client.set(f"a{number}", number) for number in range(200)))
+        values = await asyncio.gather(*(client.get(f"a{number}") for number in range(200)))
+        assert values == list(range(200))
+        await asyncio.gather(
+            *(client.set(f"q{number}", number, noreply=True) for number in range(200))
+        )
+        assert await client.get_many([f"q{number}" for number in range(200)]) == {
+            f"q{number}": number for number in range(200)
+        }
+        assert await client.get("none") is None
 
 
 def test_a_value_is_computed_once_under_a_reservation(address: str) -> None:
@@ -129,7 +126,7 @@ def test_a_call_without_a_binary_form_is_refused_by_name(address: str) -> None:
         client.get_with_meta("key")
 
 
-def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
+async def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
     settings: Any = {"protocol": "binary", "timeout": TIMEOUT_S, "user": "app"}
     with Client(login_address, password=RIGHT_PASSWORD, **settings) as client:
         assert client.set("key", 1)
@@ -144,14 +141,8 @@ def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
         pytest.raises(RequestRefused),
     ):
         client.get("key")
-
-    async def use_async_client() -> None:
-        async with AsyncClient(
-            login_address, password=lambda: RIGHT_PASSWORD, **settings
-        ) as client:
-            assert await client.get("key") == 1
-
-    asyncio.run(use_async_client())
+    async with AsyncClient(login_address, password=lambda: RIGHT_PASSWORD, **settings) as client:
+        assert await client.get("key") == 1
 
 
 @pytest.mark.parametrize("protocol", ["ascii", ["binary"], None])

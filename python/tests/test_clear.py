@@ -45,14 +45,11 @@ def test_clear_is_sent_as_base64_where_the_namespace_is_not_plain(addresses: lis
         assert client.get("key") is None
 
 
-def test_an_asyncio_client_clears_its_namespace(addresses: list[str]) -> None:
-    async def use_async_client() -> None:
-        async with AsyncClient(addresses, namespace="web:", timeout=TIMEOUT_S) as client:
-            assert await client.set("key", 1)
-            assert await client.clear() == dict.fromkeys(addresses, True)
-            assert await client.get("key") is None
-
-    asyncio.run(use_async_client())
+async def test_an_asyncio_client_clears_its_namespace(addresses: list[str]) -> None:
+    async with AsyncClient(addresses, namespace="web:", timeout=TIMEOUT_S) as client:
+        assert await client.set("key", 1)
+        assert await client.clear() == dict.fromkeys(addresses, True)
+        assert await client.get("key") is None
 
 
 def test_clear_without_a_namespace_is_refused(addresses: list[str]) -> None:

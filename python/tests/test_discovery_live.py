@@ -135,27 +135,22 @@ def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> N
         assert findings.wrong_values == []
 
 
-def test_asyncio_clients_follow_the_list_of_servers(cluster: Cluster) -> None:
-    async def run() -> None:
-        source = discovery.elasticache(cluster.endpoint.address)
-        async with AsyncClient(cluster.servers[0].address, timeout=5) as client:
-            keep_up_task = asyncio.create_task(
-                discovery.keep_up(client, source, interval=INTERVAL_S)
-            )
-            announced_addresses = cluster.announce(1, 2)
-            deadline = time.monotonic() + NOTICE_TIMEOUT_S
-            round_number = 0
-            while sorted(client._names.values()) != announced_addresses:
-                assert time.monotonic() < deadline, "not noticed"
-                round_number += 1
-                assert await client.set("k", round_number)
-                assert await client.get("k") in {round_number, None}
-                await asyncio.sleep(0)
-            keep_up_task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keep_up_task
-
-    asyncio.run(run())
+async def test_asyncio_clients_follow_the_list_of_servers(cluster: Cluster) -> None:
+    source = discovery.elasticache(cluster.endpoint.address)
+    async with AsyncClient(cluster.servers[0].address, timeout=5) as client:
+        keep_up_task = asyncio.create_task(discovery.keep_up(client, source, interval=INTERVAL_S))
+        announced_addresses = cluster.announce(1, 2)
+        deadline = time.monotonic() + NOTICE_TIMEOUT_S
+        round_number = 0
+        while sorted(client._names.values()) != announced_addresses:
+            assert time.monotonic() < deadline, "not noticed"
+            round_number += 1
+            assert await client.set("k", round_number)
+            assert await client.get("k") in {round_number, None}
+            await asyncio.sleep(0)
+        keep_up_task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keep_up_task
 
 
 FLOOD_REPLIES_MAX = 1500

@@ -74,7 +74,7 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
         assert client.stats()["gutter"]["calls"] > 0
 
 
-def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
+async def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
     values = dict.fromkeys(KEYS, "quiet")
     with Client(servers.main_addresses, timeout=5, gutter=servers.gutter_server.address) as client:
         lost_keys = _keys_of_lost_server(client, servers)
@@ -86,18 +86,14 @@ def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
             assert gutter_client.get_many(KEYS).keys() == set(lost_keys)
         assert client.delete_many(KEYS, noreply=True) == {}
         assert client.get_many(KEYS) == {}
-
-    async def run() -> None:
-        async with AsyncClient(
-            servers.main_addresses, timeout=5, gutter=servers.gutter_server.address
-        ) as client:
-            assert await client.get(lost_keys[0]) is None
-            assert await client.set_many(values, noreply=True) == {}
-            assert await client.get_many(KEYS) == values
-            assert await client.delete_many(KEYS, noreply=True) == {}
-            assert await client.get_many(KEYS) == {}
-
-    asyncio.run(run())
+    async with AsyncClient(
+        servers.main_addresses, timeout=5, gutter=servers.gutter_server.address
+    ) as client:
+        assert await client.get(lost_keys[0]) is None
+        assert await client.set_many(values, noreply=True) == {}
+        assert await client.get_many(KEYS) == values
+        assert await client.delete_many(KEYS, noreply=True) == {}
+        assert await client.get_many(KEYS) == {}
 
 
 def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
@@ -148,30 +144,25 @@ def test_slow_calls_of_a_client_with_a_gutter_are_logged(
     assert "slow call: get" in caplog.text
 
 
-def test_the_asyncio_client_moves_to_the_gutter_as_well(servers: Servers) -> None:
-    async def run() -> None:
-        async with AsyncClient(
-            servers.main_addresses, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
-        ) as client:
-            with Client(servers.main_addresses) as blocking_client:
-                lost_keys = _keys_of_lost_server(blocking_client, servers)
-            assert await client.set_many(dict.fromkeys(KEYS, "old")) == {}
-            assert await client.gets_many(KEYS[:3]) == {
-                key: await client.gets(key) for key in KEYS[:3]
-            }
-            servers.lost_server.stop()
-            assert await client.get(lost_keys[0], "gone") == "gone"
-            assert await client.set(lost_keys[0], "new", ttl=3600)
-            item = await client.get_with_meta(lost_keys[0])
-            assert item is not None
-            assert (item.value, item.ttl) == ("new", 7)
-            assert await client.get_or_set(lost_keys[2], lambda: "made", ttl=60) == "made"
-            assert set(await client.get_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
-            assert set(await client.gets_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
-            assert await client.set_many(dict.fromkeys(KEYS, "all")) == {}
-            assert await asyncio.gather(*map(client.get, KEYS)) == ["all"] * len(KEYS)
-            assert await client.delete_many(KEYS) == {}
-            assert await client.get_many(KEYS) == {}
-            assert client.stats()["gutter"]["calls"] > 0
-
-    asyncio.run(run())
+async def test_the_asyncio_client_moves_to_the_gutter_as_well(servers: Servers) -> None:
+    async with AsyncClient(
+        servers.main_addresses, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
+    ) as client:
+        with Client(servers.main_addresses) as blocking_client:
+            lost_keys = _keys_of_lost_server(blocking_client, servers)
+        assert await client.set_many(dict.fromkeys(KEYS, "old")) == {}
+        assert await client.gets_many(KEYS[:3]) == {key: await client.gets(key) for key in KEYS[:3]}
+        servers.lost_server.stop()
+        assert await client.get(lost_keys[0], "gone") == "gone"
+        assert await client.set(lost_keys[0], "new", ttl=3600)
+        item = await client.get_with_meta(lost_keys[0])
+        assert item is not None
+        assert (item.value, item.ttl) == ("new", 7)
+        assert await client.get_or_set(lost_keys[2], lambda: "made", ttl=60) == "made"
+        assert set(await client.get_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
+        assert set(await client.gets_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
+        assert await client.set_many(dict.fromkeys(KEYS, "all")) == {}
+        assert await asyncio.gather(*map(client.get, KEYS)) == ["all"] * len(KEYS)
+        assert await client.delete_many(KEYS) == {}
+        assert await client.get_many(KEYS) == {}
+        assert client.stats()["gutter"]["calls"] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,15 +34,12 @@ def test_a_client_logs_in_on_each_connection(address: str) -> None:
         assert client.get("auth") is None
 
 
-def test_an_asyncio_client_logs_in_on_each_connection(address: str) -> None:
-    async def use_async_client() -> None:
-        async with AsyncClient(
-            address, user=b"app", password=RIGHT_PASSWORD.encode(), timeout=TIMEOUT_S
-        ) as client:
-            assert await client.set("other", "value")
-            assert await client.get_many(["other", "none"]) == {"other": "value"}
-
-    asyncio.run(use_async_client())
+async def test_an_asyncio_client_logs_in_on_each_connection(address: str) -> None:
+    async with AsyncClient(
+        address, user=b"app", password=RIGHT_PASSWORD.encode(), timeout=TIMEOUT_S
+    ) as client:
+        assert await client.set("other", "value")
+        assert await client.get_many(["other", "none"]) == {"other": "value"}
 
 
 def test_a_wrong_password_is_an_error_of_its_own_and_none_is_a_refusal(address: str) -> None:
@@ -59,15 +55,12 @@ def test_a_wrong_password_is_an_error_of_its_own_and_none_is_a_refusal(address: 
         assert client.get("key", "default") == "default"
 
 
-def test_an_asyncio_client_with_a_wrong_password_gets_that_error(address: str) -> None:
-    async def use_async_client() -> None:
-        async with AsyncClient(
-            address, user="app", password=WRONG_PASSWORD, timeout=TIMEOUT_S
-        ) as client:
-            with pytest.raises(LoginRefused):
-                await client.get("key")
-
-    asyncio.run(use_async_client())
+async def test_an_asyncio_client_with_a_wrong_password_gets_that_error(address: str) -> None:
+    async with AsyncClient(
+        address, user="app", password=WRONG_PASSWORD, timeout=TIMEOUT_S
+    ) as client:
+        with pytest.raises(LoginRefused):
+            await client.get("key")
 
 
 def test_a_function_provides_the_password_for_each_new_connection(address: str) -> None:

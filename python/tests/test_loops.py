@@ -178,31 +178,27 @@ def test_calls_that_wait_when_their_client_is_closed_end_in_its_own_error(
         asyncio.run(use_client(silent.address))
 
 
-def test_a_call_that_has_begun_gets_its_reply_before_its_client_is_closed(server: Server) -> None:
-    async def use_client() -> None:
-        client = AsyncClient(server.address, timeout=5)
-        calls = [asyncio.create_task(client.get(f"k{number}", "miss")) for number in range(5)]
-        calls.append(asyncio.create_task(client.get_many(["a", "b"])))
-        await asyncio.sleep(0)
-        await client.close()
-        outcomes = await asyncio.gather(*calls)
-        assert outcomes == ["miss"] * 5 + [{}]
+async def test_a_call_that_has_begun_gets_its_reply_before_its_client_is_closed(
+    server: Server,
+) -> None:
+    client = AsyncClient(server.address, timeout=5)
+    calls = [asyncio.create_task(client.get(f"k{number}", "miss")) for number in range(5)]
+    calls.append(asyncio.create_task(client.get_many(["a", "b"])))
+    await asyncio.sleep(0)
+    await client.close()
+    outcomes = await asyncio.gather(*calls)
+    assert outcomes == ["miss"] * 5 + [{}]
 
-    asyncio.run(use_client())
 
-
-def test_a_caller_that_is_cancelled_stays_cancelled(server: Server) -> None:
-    async def use_client() -> None:
-        client = AsyncClient(server.address, timeout=5)
-        call = asyncio.create_task(client.get("k"))
-        await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert await client.get("k", "miss") == "miss"
-        await client.close()
-
-    asyncio.run(use_client())
+async def test_a_caller_that_is_cancelled_stays_cancelled(server: Server) -> None:
+    client = AsyncClient(server.address, timeout=5)
+    call = asyncio.create_task(client.get("k"))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await client.get("k", "miss") == "miss"
+    await client.close()
 
 
 def test_a_blocking_deadline_belongs_to_its_task(client: Client) -> None:

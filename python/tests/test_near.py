@@ -172,7 +172,7 @@ def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
     ]
 
 
-def test_threads_and_tasks_have_requests_of_their_own(
+async def test_threads_and_tasks_have_requests_of_their_own(
     server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set("k", 1)
@@ -188,51 +188,43 @@ def test_threads_and_tasks_have_requests_of_their_own(
     for thread in threads:
         thread.join()
     assert client.near_stats()["calls"] == 8
+    async_client = AsyncClient(
+        server.address, namespace=namespace, strategy=save_strategy("strategy remote")
+    )
 
-    async def run() -> None:
-        async_client = AsyncClient(
-            server.address, namespace=namespace, strategy=save_strategy("strategy remote")
-        )
+    async def read_twice() -> None:
+        with async_client.request():
+            assert await async_client.get("k") == 1
+            await asyncio.sleep(0)
+            assert await async_client.get("k") == 1
 
-        async def read_twice() -> None:
-            with async_client.request():
-                assert await async_client.get("k") == 1
-                await asyncio.sleep(0)
-                assert await async_client.get("k") == 1
-
-        await asyncio.gather(*(read_twice() for _ in range(8)))
-        assert async_client.near_stats()["calls"] == 8
-        await async_client.close()
-
-    asyncio.run(run())
+    await asyncio.gather(*(read_twice() for _ in range(8)))
+    assert async_client.near_stats()["calls"] == 8
+    await async_client.close()
 
 
-def test_the_asyncio_client_runs_the_same_strategy(
+async def test_the_asyncio_client_runs_the_same_strategy(
     server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set_many({key: [key] for key in "abcdef"})
     lines = "strategy fixed:1+lru:10+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
-
-    async def run() -> None:
-        async with AsyncClient(
-            server.address, namespace=namespace, strategy=save_strategy(lines)
-        ) as client:
-            with client.request(page="a"):
-                assert [await client.get(key) for key in "abcdef"] == [[key] for key in "abcdef"]
-                assert await client.get_many(["b", "nobody"]) == {"b": ["b"]}
-            stats = client.near_stats()
-            assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (4, 6, 1)
-            value = await client.get("a")
-            value.append("changed")
-            assert await client.get("a") == ["a"]
-            assert client.near_stats()["calls"] == 4
-            await client.set("a", "own")
-            assert await client.get("a") == "own"
-            await client.delete_many(["a", "b"])
-            assert await client.get("a", "gone") == "gone"
-            assert client.stats()["near_hits"] > 0
-
-    asyncio.run(run())
+    async with AsyncClient(
+        server.address, namespace=namespace, strategy=save_strategy(lines)
+    ) as client:
+        with client.request(page="a"):
+            assert [await client.get(key) for key in "abcdef"] == [[key] for key in "abcdef"]
+            assert await client.get_many(["b", "nobody"]) == {"b": ["b"]}
+        stats = client.near_stats()
+        assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (4, 6, 1)
+        value = await client.get("a")
+        value.append("changed")
+        assert await client.get("a") == ["a"]
+        assert client.near_stats()["calls"] == 4
+        await client.set("a", "own")
+        assert await client.get("a") == "own"
+        await client.delete_many(["a", "b"])
+        assert await client.get("a", "gone") == "gone"
+        assert client.stats()["near_hits"] > 0
 
 
 class KeyRecordingReader:
@@ -558,7 +550,7 @@ def test_what_moved_to_the_gutter_is_not_served_from_the_process(
         client.close()
 
 
-def test_middleware_opens_a_request_for_each_http_request(
+async def test_middleware_opens_a_request_for_each_http_request(
     server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set("k", "v")
@@ -572,20 +564,16 @@ def test_middleware_opens_a_request_for_each_http_request(
     wsgi = RequestWSGI(application, client)
     assert [list(wsgi({}, lambda *_: None)) for _ in range(3)] == [[b"v"]] * 3
     assert client.near_stats()["calls"] == 3
+    async_client = AsyncClient(server.address, namespace=namespace, strategy=strategy_file)
 
-    async def run() -> None:
-        async_client = AsyncClient(server.address, namespace=namespace, strategy=strategy_file)
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        assert await async_client.get("k") == await async_client.get("k") == "v"
 
-        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-            assert await async_client.get("k") == await async_client.get("k") == "v"
-
-        asgi = RequestASGI(app, async_client, page=lambda _: "k")
-        for _ in range(3):
-            await asgi({"type": "http"}, None, None)
-        assert async_client.near_stats()["calls"] == 3
-        await async_client.close()
-
-    asyncio.run(run())
+    asgi = RequestASGI(app, async_client, page=lambda _: "k")
+    for _ in range(3):
+        await asgi({"type": "http"}, None, None)
+    assert async_client.near_stats()["calls"] == 3
+    await async_client.close()
 
 
 DJANGO_PROGRAM = """

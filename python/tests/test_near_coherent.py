@@ -62,33 +62,30 @@ def test_a_coherent_client_sees_what_others_change(
     client.close()
 
 
-def test_a_coherent_asyncio_client_sees_what_others_change(
+async def test_a_coherent_asyncio_client_sees_what_others_change(
     server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
-    async def run() -> None:
-        client = AsyncClient(
-            server.address,
-            namespace=namespace,
-            strategy=save_strategy("strategy lru:10"),
-            near_ttl=None,
-            coherent=True,
-        )
-        other_client.set("k", "old")
-        for _ in range(30_000):
-            assert await client.get("k") == "old"
-            if client.near_stats()["near_hits"]:
-                break
-            await asyncio.sleep(0.002)
-        other_client.set("k", "new")
-        for _ in range(30_000):
-            if await client.get("k") == "new":
-                break
-            await asyncio.sleep(0.002)
-        assert await client.get("k") == "new"
-        assert client.near_stats()["changed_by_others"] >= 1
-        await client.close()
-
-    asyncio.run(run())
+    client = AsyncClient(
+        server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy lru:10"),
+        near_ttl=None,
+        coherent=True,
+    )
+    other_client.set("k", "old")
+    for _ in range(30_000):
+        assert await client.get("k") == "old"
+        if client.near_stats()["near_hits"]:
+            break
+        await asyncio.sleep(0.002)
+    other_client.set("k", "new")
+    for _ in range(30_000):
+        if await client.get("k") == "new":
+            break
+        await asyncio.sleep(0.002)
+    assert await client.get("k") == "new"
+    assert client.near_stats()["changed_by_others"] >= 1
+    await client.close()
 
 
 def test_keys_in_base64_are_coherent_too(

@@ -143,14 +143,11 @@ def test_a_value_where_a_key_is_expected_names_explain_value(server: Server, val
         asyncio.run(run_asyncio_call())
 
 
-def test_the_asyncio_client_reports_and_explains_too(server: Server) -> None:
-    async def run_asyncio_call() -> None:
-        async with AsyncClient(server.address, timeout=5) as client:
-            await client.set("k", [1, 2, 3])
-            await client.get("k")
-            assert "read" in str(client.report())
-            assert fits_width(str(client.report()))
-            assert "median of 20" in str(await client.explain("k"))
-            assert "list: 4 bytes" in client.explain_value([1, 2, 3]).title
-
-    asyncio.run(run_asyncio_call())
+async def test_the_asyncio_client_reports_and_explains_too(server: Server) -> None:
+    async with AsyncClient(server.address, timeout=5) as client:
+        await client.set("k", [1, 2, 3])
+        await client.get("k")
+        assert "read" in str(client.report())
+        assert fits_width(str(client.report()))
+        assert "median of 20" in str(await client.explain("k"))
+        assert "list: 4 bytes" in client.explain_value([1, 2, 3]).title

@@ -377,23 +377,20 @@ async def test_a_range_of_many_digits_is_a_position(client: AsyncClient, digits:
 
 
 @pytest.mark.parametrize("single_flight_class", [AsyncSingleFlight, SyncSingleFlight])
-def test_a_flight_is_over_when_its_time_is(single_flight_class: Callable[[], Any]) -> None:
-    async def scenario() -> None:
-        flights = single_flight_class()
-        first = flights.begin("k", 0.05)
-        assert flights.begin("k", 0.05) is None
-        waiting = flights.wait("k", 10)
-        if waiting is not None:
-            await waiting
-        second = flights.begin("k", 10)
-        assert second is not None
-        first.end()  # of a request that went on for longer: not the second's
-        assert flights.is_under_way("k")
-        second.end()
-        assert len(flights) == 0
-        assert not flights.is_under_way("k")
-
-    asyncio.run(scenario())
+async def test_a_flight_is_over_when_its_time_is(single_flight_class: Callable[[], Any]) -> None:
+    flights = single_flight_class()
+    first = flights.begin("k", 0.05)
+    assert flights.begin("k", 0.05) is None
+    waiting = flights.wait("k", 10)
+    if waiting is not None:
+        await waiting
+    second = flights.begin("k", 10)
+    assert second is not None
+    first.end()  # of a request that went on for longer: not the second's
+    assert flights.is_under_way("k")
+    second.end()
+    assert len(flights) == 0
+    assert not flights.is_under_way("k")
 
 
 async def test_a_second_head_is_left_to_the_server_and_nothing_is_stored(
