@@ -137,14 +137,17 @@ fn read_arguments() -> Vec<OsString> {
     add_command(std::env::args_os().collect())
 }
 
-/// `memcached FLAGS` and `glasscache FLAGS` are `glasscache serve FLAGS`, and so is `glasscache FLAGS serve FLAGS`.
+/// `memcached FLAGS`, `glasscache FLAGS` and `glasscache memcached FLAGS`, as in a container, are
+/// `glasscache serve FLAGS`, and so is `glasscache FLAGS serve FLAGS`.
 fn add_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_named_memcached =
         arguments.first().is_some_and(|program| Path::new(program).ends_with("memcached"));
     let first = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     let begins_with_flag = first.starts_with('-')
         && !["--", "--json", "--help", "-h", "--version", "-V"].contains(&first);
-    if begins_with_flag || is_named_memcached {
+    if first == "memcached" {
+        arguments.splice(1..2, ["serve".into()]);
+    } else if begins_with_flag || is_named_memcached {
         arguments.insert(1, "serve".into());
         let later = arguments.iter().skip(2).position(|argument| argument == OsStr::new("serve"));
         // It may be the value of a flag, such as a user.
@@ -233,6 +236,7 @@ mod tests {
         let cases = [
             ("glasscache -m 64 -c 1024", "glasscache serve -m 64 -c 1024"),
             ("/usr/bin/memcached", "/usr/bin/memcached serve"),
+            ("glasscache memcached -m 64", "glasscache serve -m 64"),
             ("memcached -h", "memcached serve -h"),
             ("memcached serve -m 64", "memcached serve -m 64"),
             ("glasscache --memory-limit=64 serve -v", "glasscache serve --memory-limit=64 -v"),

@@ -229,10 +229,26 @@ fn find_user(name: &str) -> Result<Option<User>, Failure> {
     if !Uid::effective().is_root() {
         return Ok(None);
     }
-    let user = User::from_name(name).ok().flatten().ok_or_else(|| {
+    let user = User::from_name(name).ok().flatten().or_else(|| find_user_by_number(name));
+    let user = user.ok_or_else(|| {
         Failure::usage(format!("user (-u): \"{name}\" is not a user of this machine"))
     })?;
     Ok(Some(user).filter(|user| !user.uid.is_root()))
+}
+
+/// The user with this number, who may have no entry, as in a container; his group has the same number then.
+fn find_user_by_number(name: &str) -> Option<User> {
+    let number = name.parse().ok()?;
+    let known = User::from_uid(Uid::from_raw(number)).ok().flatten();
+    Some(known.unwrap_or_else(|| User {
+        name: name.to_owned(),
+        passwd: c"".into(),
+        uid: Uid::from_raw(number),
+        gid: Gid::from_raw(number),
+        gecos: c"".into(),
+        dir: "/".into(),
+        shell: "/".into(),
+    }))
 }
 
 fn set_groups(user: &User) -> nix::Result<()> {

@@ -83,18 +83,24 @@ impl RunningServer {
         self.shared.log.finish_writing();
     }
 
-    /// Saves the items if the server was stopped to do so and no successor uses their memory; all threads have ended.
+    /// Saves the items if the server was stopped to do so, unless a successor uses their memory; otherwise it says that
+    /// they are lost. All threads have ended.
     fn save(&self, file: &MemoryFile) {
         let shared = &self.shared;
-        if !shared.saves_at_stop() || shared.phases.is_replaced() {
+        if shared.phases.is_replaced() {
             return;
         }
-        let path = file.path().display();
-        shared.log.queue_line(match file.save(&shared.store, shared.clock.stop_time()) {
-            Ok(()) => {
-                let item_count = shared.store.counters().items;
-                format!("glasscache: memory file {path}: {item_count} items are saved")
+        let (path, item_count) = (file.path().display(), shared.store.counters().items);
+        if !shared.saves_at_stop() {
+            if item_count > 0 {
+                shared.log.queue_line(format!(
+                    "glasscache: memory file {path}: {item_count} items are not saved; a stop by SIGUSR1 saves them"
+                ));
             }
+            return;
+        }
+        shared.log.queue_line(match file.save(&shared.store, shared.clock.stop_time()) {
+            Ok(()) => format!("glasscache: memory file {path}: {item_count} items are saved"),
             Err(error) => format!(
                 "glasscache: memory file {path}: saving failed: {error}; the next server starts empty"
             ),

@@ -133,6 +133,24 @@ fn each_file_belongs_to_the_user_of_the_server() {
 }
 
 #[test]
+fn a_user_may_be_a_number_without_an_entry() {
+    let Some(user_folder) = UserFolder::new() else {
+        return;
+    };
+    let number = 64_123;
+    chown(user_folder.folder.path(), Some(number), Some(number)).unwrap();
+    let mut command = glasscache();
+    command.args(["serve", "-m", "8", "-p", "-1", "-u", &number.to_string()]);
+    command.env("MEMCACHED_PORT_FILENAME", user_folder.path("port")).stderr(Stdio::null());
+    let mut process = command.spawn().unwrap();
+    wait_until(|| user_folder.path("port").exists() || process.try_wait().unwrap().is_some());
+    let metadata = fs::symlink_metadata(user_folder.path("port")).unwrap();
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    assert_eq!((metadata.uid(), metadata.gid()), (number, number));
+}
+
+#[test]
 fn a_folder_that_the_user_cannot_write_is_an_error_with_a_hint() {
     let Some(user_folder) = UserFolder::new() else {
         return;

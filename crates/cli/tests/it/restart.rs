@@ -206,14 +206,14 @@ fn the_log_reports_whether_items_came_back() {
     let memory = Memory::new();
     let file = memory.file();
     let mut log = String::new();
-    for _ in 0..2 {
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR1, Signal::SIGTERM] {
         let mut command = glasscache();
         command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
         command.arg(&file);
         let mut server = Server::run_with_stderr(command, std::process::Stdio::piped());
         let reply = server.connect().request("set key 0 0 1\r\nx\r\n");
         assert_eq!(reply, "STORED");
-        send_signal(&server, Signal::SIGUSR1);
+        send_signal(&server, signal);
         let mut text = String::new();
         std::io::Read::read_to_string(&mut server.take_stderr(), &mut text).unwrap();
         log.push_str(&text);
@@ -221,7 +221,7 @@ fn the_log_reports_whether_items_came_back() {
     }
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("memory file")).collect();
     let path_text = file.display();
-    assert_eq!(lines.len(), 4, "{log}");
+    assert_eq!(lines.len(), 6, "{log}");
     let assert_line = |line: &str, end: &str| {
         assert_eq!(line, format!("glasscache: memory file {path_text}{end}"));
     };
@@ -229,6 +229,7 @@ fn the_log_reports_whether_items_came_back() {
     assert_line(lines[1], ": 1 items are saved");
     assert!(lines[2].contains(": 1 items are back after "), "{log}");
     assert_line(lines[3], ": 1 items are saved");
+    assert_line(lines[5], ": 1 items are not saved; a stop by SIGUSR1 saves them");
 }
 
 /// Stores the key again as another client would, and returns its new unique.
