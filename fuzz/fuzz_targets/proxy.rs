@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_record::proxy::{CommandEvent, CommandScanner, ReplyEvent, ReplyScanner};
+use glasscache_lab::record::proxy::{CommandEvent, CommandScanner, ReplyEvent, ReplyScanner};
 use libfuzzer_sys::fuzz_target;
 
 fn command_events(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {

@@ -81,7 +81,7 @@ impl Counters {
     }
 
     /// Keys requested but not found.
-    pub fn misses(&self) -> u64 {
+    pub(crate) fn misses(&self) -> u64 {
         self.gets.saturating_sub(self.hits)
     }
 

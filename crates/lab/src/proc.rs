@@ -7,20 +7,19 @@ use std::fs;
 use std::path::PathBuf;
 
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{Pid, getpid};
 
 /// CPU seconds of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CpuUsage {
     /// In user mode.
-    pub user_s: f64,
+    pub(crate) user_s: f64,
     /// In the kernel.
-    pub kernel_s: f64,
+    pub(crate) kernel_s: f64,
 }
 
 impl CpuUsage {
     /// Both together.
-    pub fn cpu_s(&self) -> f64 {
+    pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.kernel_s
     }
 }
@@ -44,7 +43,7 @@ pub enum Meter {
 
 /// The CPU counters at one time.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CpuSnapshot {
+pub(crate) struct CpuSnapshot {
     server: ThreadSeconds,
     own_process_s: f64,
     machine_s: f64,
@@ -52,7 +51,7 @@ pub struct CpuSnapshot {
 
 /// CPU time between two snapshots.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CpuDelta {
+pub(crate) struct CpuDelta {
     /// CPU of the server.
     pub server: CpuUsage,
     own_process_s: f64,
@@ -69,7 +68,7 @@ struct ThreadSeconds {
 
 impl Meter {
     /// How many threads serve connections; 0 if unknown.
-    pub fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Process { workers, .. } => *workers,
@@ -78,7 +77,7 @@ impl Meter {
     }
 
     /// The counters now.
-    pub fn read(&self) -> CpuSnapshot {
+    pub(crate) fn read(&self) -> CpuSnapshot {
         let server = match self {
             Self::None => ThreadSeconds::default(),
             Self::Process { pid, .. } => {
@@ -100,7 +99,7 @@ impl Meter {
 
 impl CpuSnapshot {
     /// CPU time since an `earlier` snapshot.
-    pub fn since(&self, earlier: &Self) -> CpuDelta {
+    pub(crate) fn since(&self, earlier: &Self) -> CpuDelta {
         let difference_or_zero = |a: f64, b: f64| (a - b).max(0.0);
         let exact_s = difference_or_zero(self.server.total, earlier.server.total);
         let user_s = difference_or_zero(self.server.user, earlier.server.user);
@@ -119,13 +118,13 @@ impl CpuSnapshot {
 
 impl CpuDelta {
     /// Cores taken by neither the server nor us, over `seconds`.
-    pub fn other_cores(&self, seconds: f64) -> f64 {
+    pub(crate) fn other_cores(&self, seconds: f64) -> f64 {
         ((self.machine_s - self.server.cpu_s() - self.own_process_s) / seconds.max(1e-9)).max(0.0)
     }
 }
 
 /// Thread numbers of a process, in ascending order.
-pub fn list_threads(pid: u32) -> Vec<u32> {
+pub(crate) fn list_threads(pid: u32) -> Vec<u32> {
     let mut tids: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -136,18 +135,13 @@ pub fn list_threads(pid: u32) -> Vec<u32> {
     tids
 }
 
-/// Thread numbers of our own process.
-pub fn list_own_threads() -> Vec<u32> {
-    list_threads(Pid::as_raw(Some(getpid())).unsigned_abs())
-}
-
 /// The name of a thread of a process.
-pub fn read_thread_name(pid: u32, tid: u32) -> String {
+pub(crate) fn read_thread_name(pid: u32, tid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// Bytes in memory of a process: `VmRSS` and its huge pages.
-pub fn read_resident_bytes(pid: u32) -> u64 {
+pub(crate) fn read_resident_bytes(pid: u32) -> u64 {
     read_status_resident_bytes(&PathBuf::from(format!("/proc/{pid}/status")))
 }
 
@@ -223,7 +217,7 @@ mod tests {
         // Its own thread alone: those of other tests end meanwhile, and their time with them.
         let this_thread = fs::read_link("/proc/thread-self").unwrap();
         let tid = this_thread.file_name().unwrap().to_str().unwrap();
-        assert!(list_own_threads().contains(&tid.parse().unwrap()));
+        assert!(list_threads(std::process::id()).contains(&tid.parse().unwrap()));
         let meter = Meter::Threads(vec![tid.parse().unwrap()]);
         let before = meter.read();
         // However little of the processor a busy machine gives it.

@@ -27,13 +27,13 @@ pub struct ServerCommand {
     /// The program.
     pub program: PathBuf,
     /// Arguments before all others: the subcommand, where there is one.
-    pub leading_arguments: Vec<String>,
+    pub(crate) leading_arguments: Vec<String>,
     /// `-m`, in MiB.
     pub memory_mib: u64,
     /// `-t`.
     pub workers: usize,
     /// Further arguments.
-    pub extra_arguments: Vec<String>,
+    pub(crate) extra_arguments: Vec<String>,
     /// Environment beyond the inherited one.
     pub environment: Vec<(String, String)>,
     /// CPUs of its workers, round-robin; no pinning if empty.
@@ -56,7 +56,7 @@ impl ServerCommand {
     }
 
     /// The `glasscache` binary `program`.
-    pub fn glasscache(program: &Path, memory_mib: u64, workers: usize) -> Self {
+    pub(crate) fn glasscache(program: &Path, memory_mib: u64, workers: usize) -> Self {
         let base_command = Self::memcached(program, memory_mib, workers);
         Self { name: "glasscache", leading_arguments: vec!["serve".to_owned()], ..base_command }
     }
@@ -122,7 +122,7 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// Its process.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -137,7 +137,7 @@ impl ServerProcess {
     }
 
     /// False once the process has ended.
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 

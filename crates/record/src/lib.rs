@@ -2,7 +2,7 @@
 //!
 //! A [`Recorder`] writes into a folder from a thread of its own; a [`Request`] collects what one request reads. Neither
 //! ever fails or delays the application: beyond its bounds the recorder drops requests and counts them. [`read_folder`]
-//! reads such a folder again. A [`proxy::Proxy`] records programs that cannot be changed. The format is
+//! reads such a folder again. The lab's recording proxy records programs that cannot be changed. The format is
 //! docs/reference/formats.md, section 2.
 //!
 //! Both clients note a call in the request that its budget names; the blocking one does so in the same words, without
@@ -42,7 +42,6 @@ mod folder;
 mod options;
 mod parents;
 mod part;
-pub mod proxy;
 mod recorder;
 mod request;
 mod writer;

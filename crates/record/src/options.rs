@@ -84,7 +84,10 @@ impl Options {
     }
 
     /// Refuses options that have no meaning.
-    pub(crate) fn check(&self) -> Result<(), RecordError> {
+    ///
+    /// # Errors
+    /// A share that is none, or bounds of parts that no log can keep.
+    pub fn check(&self) -> Result<(), RecordError> {
         if !(0.0..=1.0).contains(&self.sample) {
             return Err(RecordError::Sample(self.sample));
         }

@@ -61,7 +61,10 @@ impl Recorder {
 
     /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that
     /// number while this one lives, however late its first request is written.
-    pub(crate) fn open_with_instance(options: Options) -> Result<Self, RecordError> {
+    ///
+    /// # Errors
+    /// Options that have no meaning.
+    pub fn open_with_instance(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
         let writer_queue = match LogFolder::open(&options) {

@@ -38,7 +38,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The text has no port, or the name is not known.
-    pub fn find(text: &str, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn find(text: &str, timeout: Duration) -> io::Result<Self> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(path.into()));
         }

@@ -57,7 +57,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Sums the pairs up.
-    pub fn of(
+    pub(crate) fn of(
         measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>,
     ) -> Self {
         let pair_count = measured_scenarios.iter().map(|(_, pairs)| pairs.len()).min().unwrap_or(0);

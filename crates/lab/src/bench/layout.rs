@@ -11,7 +11,7 @@ pub struct CpuLayout {
 
 impl CpuLayout {
     /// Two and two on four cores and more; one and one on two; everything on the only one.
-    pub fn of(cores: usize) -> Self {
+    pub(crate) fn of(cores: usize) -> Self {
         match cores {
             0 | 1 => Self { server: vec![0], generator: vec![0] },
             2 | 3 => Self { server: vec![0], generator: vec![1] },

@@ -34,7 +34,7 @@ pub struct FillSize {
     pub size: Size,
     /// User bytes sent, in multiples of `-m`.
     #[serde(rename = "times")]
-    pub limit_multiple: f64,
+    pub(crate) limit_multiple: f64,
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
     /// The required ratio to memcached `-f 1.25`.
@@ -76,7 +76,7 @@ impl FillSize {
     }
 
     /// Keys whose items together hold `user_bytes`.
-    pub fn keys_for(&self, user_bytes: u64) -> u64 {
+    pub(crate) fn keys_for(&self, user_bytes: u64) -> u64 {
         let sampled_keys = 100_000;
         let mean_value_bytes = match self.size {
             Size::Fixed(bytes) => f64::from(bytes),

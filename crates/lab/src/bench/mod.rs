@@ -11,14 +11,14 @@ pub mod layout;
 pub mod live;
 pub mod memory;
 pub mod misses;
-pub mod paired;
+pub(crate) mod paired;
 pub mod record;
 pub mod scenario;
 pub mod speed;
 
 pub use layout::CpuLayout;
 pub use paired::{ConfidenceInterval, Spread};
-pub use scenario::{Interference, RequiredRatios, Scenario, Versus};
+pub use scenario::{Scenario, Versus};
 
 use std::path::PathBuf;
 use std::sync::Arc;

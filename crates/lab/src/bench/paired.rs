@@ -31,7 +31,7 @@ impl Spread {
     }
 
     /// The spread of `ours` over `theirs`, round by round.
-    pub fn of_ratios<'a, T: 'a>(
+    pub(crate) fn of_ratios<'a, T: 'a>(
         rounds: impl IntoIterator<Item = &'a (T, T)>,
         figure: impl Fn(&T) -> f64,
     ) -> Self {
@@ -56,7 +56,7 @@ pub struct ConfidenceInterval {
 
 impl ConfidenceInterval {
     /// The interval of `values`; all zero if there is none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();

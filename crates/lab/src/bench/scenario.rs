@@ -32,7 +32,7 @@ pub struct Scenario {
     pub keys_per_get: usize,
     /// Share of sets.
     #[serde(default)]
-    pub write_share: f64,
+    pub(crate) write_share: f64,
     /// Exponent of Zipf's law; uniform without.
     pub zipf: Option<f64>,
     /// Of its requests; values are stored by classic text before.
@@ -54,7 +54,7 @@ pub struct Scenario {
     pub interference: Option<Interference>,
     /// Ratios that must not be exceeded.
     #[serde(default, rename = "demand")]
-    pub required_ratios: RequiredRatios,
+    pub(crate) required_ratios: RequiredRatios,
 }
 
 /// What is compared.
@@ -84,13 +84,13 @@ pub enum Interference {
 /// Ratios glasscache / memcached.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct RequiredRatios {
+pub(crate) struct RequiredRatios {
     /// CPU per request.
     pub cpu: Option<f64>,
     /// 99th percentile of latency.
     pub p99: Option<f64>,
     /// 99.9th percentile of latency.
-    pub p999: Option<f64>,
+    pub(crate) p999: Option<f64>,
     /// 99th percentile with interference, over that of glasscache without.
     pub p99_of_calm: Option<f64>,
 }
@@ -112,12 +112,12 @@ impl Scenario {
     }
 
     /// The first of this scenario's keys: values of one size share a key space.
-    pub fn first_id(&self) -> u64 {
+    pub(crate) fn first_id(&self) -> u64 {
         u64::from(self.value_bytes) << 36
     }
 
     /// Length of its values.
-    pub const fn size(&self) -> Size {
+    pub(crate) const fn size(&self) -> Size {
         Size::Fixed(self.value_bytes)
     }
 }

@@ -49,9 +49,9 @@ pub struct SideMeasurement {
     /// 99.9th.
     pub p999_us: f64,
     /// 99th from the send time.
-    pub p99_from_send_us: f64,
+    pub(crate) p99_from_send_us: f64,
     /// Generator CPU per request, microseconds.
-    pub generator_us: f64,
+    pub(crate) generator_us: f64,
     /// Cores taken by other processes.
     pub other_cores: f64,
     /// The generator was the limit.
@@ -80,7 +80,7 @@ impl SideMeasurement {
     }
 
     /// Whether other processes used enough CPU to distort latencies.
-    pub fn is_disturbed(&self) -> bool {
+    pub(crate) fn is_disturbed(&self) -> bool {
         self.other_cores > OTHER_CORES_MAX
     }
 }
@@ -144,7 +144,7 @@ impl ScenarioResult {
 }
 
 /// Receives progress messages of a running benchmark.
-pub type Progress<'a> = dyn FnMut(&str) + 'a;
+pub(crate) type Progress<'a> = dyn FnMut(&str) + 'a;
 
 /// Both servers, filled as far as the previous scenarios needed.
 pub struct SpeedBenchmark {

@@ -51,7 +51,7 @@ pub struct Choice {
     /// The serialiser; empty where values need none.
     pub serialiser: String,
     /// The compressor.
-    pub compressor: String,
+    pub(crate) compressor: String,
     /// Values shorter than this are not compressed; null if none is compressed.
     pub threshold_bytes: Option<usize>,
     /// Bytes of the measured values in this form.

@@ -194,12 +194,12 @@ impl Samples {
     }
 
     /// Bytes of all values.
-    pub fn total_bytes(&self) -> usize {
+    pub(crate) fn total_bytes(&self) -> usize {
         self.total_bytes
     }
 
     /// Values drawn without replacement, up to `count_max` of them or `bytes_max`, in random order.
-    pub fn draw(&self, count_max: usize, bytes_max: usize, seed: u64) -> Vec<&Sample> {
+    pub(crate) fn draw(&self, count_max: usize, bytes_max: usize, seed: u64) -> Vec<&Sample> {
         let mut shuffled_indices: Vec<usize> = (0..self.values.len()).collect();
         shuffle(&mut shuffled_indices, seed);
         let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
@@ -216,7 +216,7 @@ impl Samples {
 
     /// The indices of the values by the prefix of their key, which ends at the first of `delimiters`; values without
     /// a key are left out.
-    pub fn group_by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
+    pub(crate) fn group_by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, sample) in self.values.iter().enumerate() {
             let Some(key) = &sample.key else { continue };

@@ -61,7 +61,7 @@ impl LatenciesBySecond {
     }
 
     /// Adds what another thread or a later round recorded; its seconds begin `offset_s` after ours.
-    pub fn add(&mut self, other: &Self, offset_s: u64) {
+    pub(crate) fn add(&mut self, other: &Self, offset_s: u64) {
         self.finish_second();
         let mut other = other.clone();
         other.finish_second();
@@ -73,7 +73,7 @@ impl LatenciesBySecond {
     }
 
     /// The seconds in order, without those that had no reply.
-    pub fn seconds(&self) -> Vec<SecondHistogram> {
+    pub(crate) fn seconds(&self) -> Vec<SecondHistogram> {
         let mut histograms: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
         let mut all_seconds = self.clone();
         all_seconds.finish_second();

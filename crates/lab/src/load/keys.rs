@@ -41,7 +41,7 @@ impl Picker {
     }
 
     /// The next key, below `count`.
-    pub fn pick(&self, rng: &mut Rng) -> u64 {
+    pub(crate) fn pick(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Uniform { count } => rng.below(*count),
             Self::Zipf(zipf) => scatter(zipf.rank(rng) - 1, zipf.count),
@@ -66,7 +66,7 @@ pub struct Zipf {
 
 impl Zipf {
     /// `count` ranks with an `exponent` above 0.
-    pub fn new(count: u64, exponent: f64) -> Self {
+    pub(crate) fn new(count: u64, exponent: f64) -> Self {
         let mut zipf =
             Self { count, exponent, area_first: 0.0, area_all: 0.0, acceptance_distance: 0.0 };
         zipf.area_first = zipf.area(1.5) - 1.0;
@@ -76,7 +76,7 @@ impl Zipf {
     }
 
     /// The next rank, 1 to `count`.
-    pub fn rank(&self, rng: &mut Rng) -> u64 {
+    pub(crate) fn rank(&self, rng: &mut Rng) -> u64 {
         loop {
             let drawn_area =
                 self.area_all + rng.next_fraction() * (self.area_first - self.area_all);

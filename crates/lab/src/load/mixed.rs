@@ -8,7 +8,7 @@ use super::random::Rng;
 use super::workload::{Batch, KeyResult, NextStep, Workload};
 
 /// Gets and sets of drawn keys.
-pub struct MixedWorkload {
+pub(crate) struct MixedWorkload {
     rng: Rng,
     picker: Picker,
     first_id: u64,
@@ -22,7 +22,7 @@ pub struct MixedWorkload {
 impl MixedWorkload {
     /// Keys `first_id..` as `picker` draws them; `write_share` of the requests are sets, the rest gets of
     /// `keys_per_get` keys each.
-    pub fn new(
+    pub(crate) fn new(
         (first_id, picker): (u64, Picker),
         values: Values,
         (write_share, keys_per_get): (f64, usize),

@@ -1,6 +1,6 @@
 //! The load generator of the tour, the benchmarks and the checks.
 //!
-//! A [`LoadPlan`] defines how to send (connections, threads, pipeline, pace, window), a [`Workload`] defines what. Each
+//! A [`LoadPlan`] defines how to send (connections, threads, pipeline, pace, window), a `Workload` defines what. Each
 //! thread owns its connections and an epoll instance, so the generator scales with cores and uses no lock. In a
 //! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
 //! are due by a schedule that is independent of the replies.
@@ -32,16 +32,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-pub use by_second::{LatenciesBySecond, SecondHistogram};
+pub(crate) use by_second::{LatenciesBySecond, SecondHistogram};
 pub use fill_and_read_back::{Fill, ReadBack, Values};
 pub use keys::{KEY_BYTES, Picker, Zipf, format_key};
-pub use mixed::MixedWorkload;
-pub use pace::Arrivals;
+pub(crate) use mixed::MixedWorkload;
+pub(crate) use pace::Arrivals;
 pub use random::{Rng, mix};
-pub use tally::{Sample, Tally};
-pub use thinned::ThinnedSamples;
+pub use tally::Sample;
+pub(crate) use tally::Tally;
+pub(crate) use thinned::ThinnedSamples;
 pub use values::{Size, ValueSource};
-pub use workload::{Batch, KeyResult, NextStep, Workload};
+pub use workload::Batch;
+pub(crate) use workload::{KeyResult, NextStep, Workload};
 
 use crate::access::Access;
 use crate::proc::Meter;
@@ -137,9 +139,9 @@ pub struct LoadPlan {
     pub cpus: Vec<usize>,
     /// Decides the schedule of an open loop.
     pub seed: u64,
-    /// Measures in one read of eight how long data waited for the generator; see [`Tally::generator_share`].
+    /// Measures in one read of eight how long data waited for the generator; see `Tally::generator_share`.
     pub measures_delay: bool,
-    /// Keeps a histogram of each second; see [`Tally::by_second`].
+    /// Keeps a histogram of each second; see `Tally::by_second`.
     pub keeps_second_histograms: bool,
     /// A run that is stopped, or fails once it has begun, returns what it counted; see [`Report::error`].
     pub returns_partial_report: bool,
@@ -182,7 +184,7 @@ pub struct Report {
     /// CPU seconds of the server in that part; 0 without a meter.
     pub server_cpu: crate::proc::CpuUsage,
     /// CPU seconds of the generator's threads over the whole run, by its length: 1.0 is one busy core.
-    pub generator_cores: f64,
+    pub(crate) generator_cores: f64,
     /// Cores used by other processes.
     pub other_cores: f64,
     /// The generator's threads were saturated while the server was not: the figures are a lower bound.
@@ -193,7 +195,7 @@ pub struct Report {
 
 impl Report {
     /// Completed requests per second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.tally.requests as f64 / self.seconds.max(1e-9)
     }
 
@@ -206,7 +208,7 @@ impl Report {
     }
 
     /// Server CPU per request in microseconds.
-    pub fn cpu_us(&self) -> f64 {
+    pub(crate) fn cpu_us(&self) -> f64 {
         self.server_cpu.cpu_s() * 1e6 / self.tally.requests.max(1) as f64
     }
 }

@@ -7,7 +7,7 @@ use super::random::Rng;
 
 /// Due times of a Poisson process, in nanoseconds from its start.
 #[derive(Debug, Clone)]
-pub struct Arrivals {
+pub(crate) struct Arrivals {
     rng: Rng,
     gap_ns_mean: f64,
     due_ns: f64,
@@ -15,19 +15,19 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Arrivals at `rate_per_s` a second on average.
-    pub fn new(rate_per_s: f64, seed: u64) -> Self {
+    pub(crate) fn new(rate_per_s: f64, seed: u64) -> Self {
         let mut arrivals = Self { rng: Rng::new(seed), gap_ns_mean: 1e9 / rate_per_s, due_ns: 0.0 };
         arrivals.advance();
         arrivals
     }
 
     /// When the next request is due.
-    pub const fn due_ns(&self) -> u64 {
+    pub(crate) const fn due_ns(&self) -> u64 {
         self.due_ns as u64
     }
 
     /// Advances to the next due time.
-    pub fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.due_ns -= self.gap_ns_mean * (1.0 - self.rng.next_fraction()).ln();
     }
 }

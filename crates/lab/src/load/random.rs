@@ -14,7 +14,7 @@ impl Rng {
     }
 
     /// The next number, uniform over all of `u64`.
-    pub const fn next_u64(&mut self) -> u64 {
+    pub(crate) const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
@@ -25,12 +25,12 @@ impl Rng {
     }
 
     /// A number in [0, 1), in steps of 2^-53.
-    pub fn next_fraction(&mut self) -> f64 {
+    pub(crate) fn next_fraction(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// A draw from the standard normal distribution (Box and Muller, the cosine half).
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.next_fraction()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.next_fraction()).cos()
     }

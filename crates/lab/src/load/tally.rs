@@ -17,9 +17,9 @@ const SAMPLES_MAX: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// When its reply was read, in nanoseconds since the start of the run.
-    pub at_ns: u64,
+    pub(crate) at_ns: u64,
     /// Its latency from the intended time, in nanoseconds.
-    pub latency_ns: u64,
+    pub(crate) latency_ns: u64,
 }
 
 /// Counts and latencies of one thread or of a whole run.
@@ -48,23 +48,23 @@ pub struct Tally {
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.
-    pub sent_bytes: u64,
+    pub(crate) sent_bytes: u64,
     /// Latency from the intended send time; `None` in a closed loop, where that is the send time.
     pub from_intended: Option<Histogram<u64>>,
     /// Latency from the time before the write.
-    pub from_send: Histogram<u64>,
+    pub(crate) from_send: Histogram<u64>,
     /// The same latencies as [`Tally::latency_us`] by second; `None` unless the load plan requires them.
     pub by_second: Option<LatenciesBySecond>,
     /// Requests in the order of their replies, thinned.
     pub samples: ThinnedSamples<Sample>,
     /// Latency from the send time and, of it, how long the reply had been readable before it was read, in
     /// nanoseconds; empty unless the plan measures delays.
-    pub latencies_and_delays: ThinnedSamples<(u64, u64)>,
+    pub(crate) latencies_and_delays: ThinnedSamples<(u64, u64)>,
 }
 
 impl Tally {
     /// An empty tally; `is_open_loop` keeps latencies from the intended time as well.
-    pub fn new(is_open_loop: bool) -> Self {
+    pub(crate) fn new(is_open_loop: bool) -> Self {
         Self {
             requests: 0,
             hits: 0,
@@ -122,7 +122,7 @@ impl Tally {
     }
 
     /// Adds what another thread counted.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.hits += other.hits;
         self.misses += other.misses;
@@ -159,7 +159,7 @@ impl Tally {
     /// The generator's share of the latency from the send time at `percentile` (0 to 100): which part of it the
     /// reply was readable but not yet read. The mean over the 2 % of requests around the percentile, or over the
     /// slowest requests; `None` if no delay was measured.
-    pub fn generator_share(&self, percentile: f64) -> Option<f64> {
+    pub(crate) fn generator_share(&self, percentile: f64) -> Option<f64> {
         let mut sorted_by_latency = self.latencies_and_delays.elements().to_vec();
         sorted_by_latency.sort_unstable();
         let sample_count = sorted_by_latency.len() as f64;

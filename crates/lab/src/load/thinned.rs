@@ -13,12 +13,12 @@ pub struct ThinnedSamples<T> {
 
 impl<T: Copy> ThinnedSamples<T> {
     /// An empty record that keeps at most `capacity` elements, which must be at least 2.
-    pub const fn new(capacity: usize) -> Self {
+    pub(crate) const fn new(capacity: usize) -> Self {
         Self { elements: Vec::new(), stride: 1, elements_seen: 0, capacity }
     }
 
     /// Adds the next element of the stream.
-    pub fn push(&mut self, element: T) {
+    pub(crate) fn push(&mut self, element: T) {
         if self.elements_seen.is_multiple_of(self.stride) {
             if self.elements.len() == self.capacity {
                 self.thin();
@@ -41,22 +41,22 @@ impl<T: Copy> ThinnedSamples<T> {
     }
 
     /// The kept elements, in the order of the stream.
-    pub fn elements(&self) -> &[T] {
+    pub(crate) fn elements(&self) -> &[T] {
         &self.elements
     }
 
     /// Elements of the stream so far.
-    pub const fn elements_seen(&self) -> u64 {
+    pub(crate) const fn elements_seen(&self) -> u64 {
         self.elements_seen
     }
 
     /// One element in this many is kept.
-    pub const fn stride(&self) -> u64 {
+    pub(crate) const fn stride(&self) -> u64 {
         self.stride
     }
 
     /// Adds the record of another stream, thinning the denser one; `sort_key` puts the elements in one order.
-    pub fn merge<K: Ord>(&mut self, other: &Self, sort_key: impl Fn(&T) -> K) {
+    pub(crate) fn merge<K: Ord>(&mut self, other: &Self, sort_key: impl Fn(&T) -> K) {
         let mut other = other.clone();
         while self.stride < other.stride {
             self.thin();

@@ -56,7 +56,7 @@ impl Size {
     }
 
     /// Bytes of the value under key `id`; at least 1 for log-normal sizes.
-    pub fn of(&self, id: u64) -> usize {
+    pub(crate) fn of(&self, id: u64) -> usize {
         match *self {
             Self::Fixed(bytes) => bytes as usize,
             Self::LogNormal { median, sigma, max } => {
@@ -75,7 +75,7 @@ impl Size {
     }
 
     /// The longest value that can be drawn.
-    pub fn max(&self) -> usize {
+    pub(crate) fn max(&self) -> usize {
         match self {
             Self::Fixed(bytes) | Self::LogNormal { max: bytes, .. } => *bytes as usize,
             Self::FromTable(sizes) | Self::FromTrace(sizes) => {
@@ -91,14 +91,14 @@ pub struct ValueSource(Vec<u8>);
 
 impl ValueSource {
     /// A source of values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.
-    pub fn new(value_bytes_max: usize, seed: u64) -> Self {
+    pub(crate) fn new(value_bytes_max: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let words = (OFFSET_COUNT as usize + value_bytes_max).div_ceil(8);
         Self((0..words).flat_map(|_| rng.next_u64().to_le_bytes()).collect())
     }
 
     /// The value of `value_bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
-    pub fn value(&self, id: u64, version: u32, value_bytes: usize) -> &[u8] {
+    pub(crate) fn value(&self, id: u64, version: u32, value_bytes: usize) -> &[u8] {
         let offset = (mix(id ^ (u64::from(version) << 40)) % OFFSET_COUNT) as usize;
         let end = (offset + value_bytes).min(self.0.len());
         self.0.get(offset..end).unwrap_or_default()

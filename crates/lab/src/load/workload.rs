@@ -88,7 +88,7 @@ impl Request {
 /// Values from this size on are sent without being copied behind their header.
 const LARGE_VALUE_BYTES_MIN: usize = 32 * 1024;
 
-/// The requests that are sent in one write; see [`Workload::next`].
+/// The requests that are sent in one write; see `Workload::next`.
 pub struct Batch<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     /// The requests in flight on the connection.
@@ -138,7 +138,7 @@ pub(crate) const fn value_terminator(protocol: Protocol) -> &'static [u8] {
 impl Batch<'_> {
     /// Reads `ids` in one request; in meta, which has no multi-get, only the first. In binary several keys are quiet
     /// gets and a noop.
-    pub fn get(&mut self, workload: &impl Workload, ids: &[u64]) {
+    pub(crate) fn get(&mut self, workload: &impl Workload, ids: &[u64]) {
         let ids = match self.protocol {
             Protocol::Text | Protocol::Binary => ids,
             Protocol::Meta => ids.get(..1).unwrap_or_default(),
@@ -173,7 +173,7 @@ impl Batch<'_> {
     }
 
     /// Stores the value of `id` for `ttl_s` seconds (0: without a TTL).
-    pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
+    pub(crate) fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
         self.key_texts.fill(workload, &[id]);
         let text_parameters = TextStoreParameters {
@@ -211,7 +211,7 @@ impl Batch<'_> {
     }
 
     /// Removes `id`.
-    pub fn delete(&mut self, workload: &impl Workload, id: u64) {
+    pub(crate) fn delete(&mut self, workload: &impl Workload, id: u64) {
         self.key_texts.fill(workload, &[id]);
         match self.protocol {
             Protocol::Text => text::delete(self.output, &self.key_texts.bytes, false),
@@ -230,7 +230,7 @@ impl Batch<'_> {
     }
 
     /// Sends a whole `request` in text or meta about key `id`, to which one line is the reply.
-    pub fn write_request(&mut self, id: u64, request: &[u8]) {
+    pub(crate) fn write_request(&mut self, id: u64, request: &[u8]) {
         self.output.extend_from_slice(request);
         self.key_ids.push_back(id);
         self.push(RequestKind::Write, 1);

@@ -10,7 +10,7 @@ use crate::load::ThinnedSamples;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
 /// The percentiles of a profile.
-pub const PERCENTS: [f64; 8] = [5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+pub(crate) const PERCENTS: [f64; 8] = [5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 
 /// Latencies kept for each cell: all of a usual profile.
 const SAMPLES_MAX: usize = 1 << 18;
@@ -40,7 +40,7 @@ pub struct Percentile {
     /// 0 to 100.
     pub percent: f64,
     /// The percentile of the samples, in microseconds.
-    pub sample_us: f64,
+    pub(crate) sample_us: f64,
     /// The estimate, in microseconds.
     pub estimate_us: Estimate,
 }

@@ -4,7 +4,7 @@
 //! that visit every size and width; with two servers each round measures both, in the order A B, B A, so that a
 //! change of the machine meets both alike, and over connections of its own: which thread of a server a connection
 //! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. A
-//! [`Caller`] makes the calls, through our client or through one of Python.
+//! `Caller` makes the calls, through our client or through one of Python.
 //!
 //! A *cell* is one value size, or one number of keys (*width*), at which reads are measured; *ours* is glasscache,
 //! *theirs* the server that it is compared with.
@@ -25,7 +25,7 @@ use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 use crate::target::{CallError, Target};
 use caller::Caller;
 pub use latency_file::build_latency_file;
-pub use measured::{CellPercentiles, PERCENTS, Percentile, ProfileMeasurement, Second, ShorterRun};
+pub use measured::{CellPercentiles, Percentile, ProfileMeasurement, Second, ShorterRun};
 
 /// Rounds of a profile: enough for the interval of a median ratio.
 const ROUNDS: usize = 80;
@@ -36,18 +36,18 @@ const ROUNDS: usize = 80;
 pub enum Cell {
     /// One get of a value of this many bytes.
     Bytes(usize),
-    /// One multi-get of this many keys with values of [`WIDTH_VALUE_BYTES`] bytes.
+    /// One multi-get of this many keys with values of `WIDTH_VALUE_BYTES` bytes.
     Keys(usize),
 }
 
 /// Bytes of a value in a multi-get: tiny, so that a latency table does not count bytes twice.
-pub const WIDTH_VALUE_BYTES: usize = 10;
+pub(crate) const WIDTH_VALUE_BYTES: usize = 10;
 
 /// The calls of one block.
 #[derive(Debug, Clone, Default)]
-pub struct CallBlock {
+pub(crate) struct CallBlock {
     /// Time of each call, in nanoseconds, in order.
-    pub latencies_ns: Vec<u64>,
+    pub(crate) latencies_ns: Vec<u64>,
     /// Values that were absent or differed from those stored.
     pub wrong_values: u64,
 }

@@ -3,6 +3,8 @@
 //! Keys leave as 64-bit numbers only: the hash that every trace uses, or with a salt a hash that nobody can compute
 //! without it. A sample is one of keys, so that the requests of a key stay together.
 
+pub mod proxy;
+
 use std::io::{self, BufRead, Write};
 use std::time::{Duration, Instant};
 
@@ -61,7 +63,7 @@ impl<W: Write + Send> Recorder<W> {
     /// What was recorded so far.
     ///
     /// The last lines are still held back; [`Recorder::finish`] counts them.
-    pub fn recorded_counts(&self) -> RecordedCounts {
+    pub(crate) fn recorded_counts(&self) -> RecordedCounts {
         RecordedCounts { skipped_lines: self.accesses.skipped_lines, ..self.recorded_counts }
     }
 
@@ -69,7 +71,7 @@ impl<W: Write + Send> Recorder<W> {
     ///
     /// # Errors
     /// Writing failed.
-    pub fn push(&mut self, line: &[u8]) -> io::Result<()> {
+    pub(crate) fn push(&mut self, line: &[u8]) -> io::Result<()> {
         self.accesses.push(line);
         while let Some(access) = self.accesses.next_complete() {
             self.write_access(&access)?;

@@ -9,8 +9,9 @@ mod segments;
 mod steadiness;
 
 pub use percentile::{Estimate, Percentiles};
-pub use ratio::RatioInterval;
-pub use steadiness::{Steadiness, SteadinessKind};
+pub(crate) use ratio::RatioInterval;
+pub(crate) use steadiness::Steadiness;
+pub use steadiness::SteadinessKind;
 
 #[cfg(test)]
 mod synthetic;

@@ -45,25 +45,25 @@ pub struct Percentiles {
 
 impl Percentiles {
     /// Takes samples in the order in which they were measured; the order shows whether they are correlated.
-    pub fn new(in_order: Vec<f64>) -> Self {
+    pub(crate) fn new(in_order: Vec<f64>) -> Self {
         let mut sorted = in_order.clone();
         sorted.sort_by(f64::total_cmp);
         Self { in_order, sorted }
     }
 
     /// How many samples there are.
-    pub const fn count(&self) -> usize {
+    pub(crate) const fn count(&self) -> usize {
         self.sorted.len()
     }
 
     /// The percentile `percent` (above 0, below 100) of the samples; 0 if there are none.
-    pub fn value(&self, percent: f64) -> f64 {
+    pub(crate) fn value(&self, percent: f64) -> f64 {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as usize;
         self.value_at_rank(rank.min(self.count())).unwrap_or_default()
     }
 
     /// The percentile `percent` (above 0, below 100) with its interval.
-    pub fn estimate(&self, percent: f64) -> Estimate {
+    pub(crate) fn estimate(&self, percent: f64) -> Estimate {
         let (count, share) = (self.count(), percent / 100.0);
         let value = self.value(percent);
         let inflation = self.compute_variance_inflation(value, share);

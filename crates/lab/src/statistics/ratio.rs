@@ -26,7 +26,7 @@ impl RatioInterval {
     /// second affects the result, and a phase of the machine that outlasts a round counts fewer times. A round in which
     /// a target completed no request, or used no CPU time that could be seen, has no ratio; the round of the other order
     /// is left out with it, and the others that it would be joined with are kept.
-    pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
         let round_ratios: Vec<f64> = ratios.into_iter().collect();
         let rounds_per_mean = match round_ratios.len() / MEAN_RATIOS_MIN {
             0 | 1 => 1,

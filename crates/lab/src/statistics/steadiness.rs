@@ -56,7 +56,7 @@ struct Segment {
 
 impl Steadiness {
     /// Interprets latencies in the order of a run, of which each stands for `stride` operations.
-    pub fn of(latencies: &[f64], stride: u64) -> Self {
+    pub(crate) fn of(latencies: &[f64], stride: u64) -> Self {
         let medians = compute_medians_of_parts(latencies);
         let segments = find_segments(&medians);
         let first_operation_of = |part: usize| {

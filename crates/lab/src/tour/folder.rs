@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub const FILE_BYTES_MAX: u64 = 1_000_000;
 
 /// A tour stops collecting at this many bytes: enough for figures, little enough for any machine.
-pub const FOLDER_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const FOLDER_BYTES_MAX: u64 = 256 << 20;
 
 /// At most this many files.
 const FILES_MAX: usize = 50_000;

@@ -17,7 +17,9 @@ use crate::load::{
 };
 use crate::proc::Meter;
 
-pub use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
+pub use folder::{FILE_BYTES_MAX, Folder};
+
+pub(crate) use folder::FOLDER_BYTES_MAX;
 
 /// A read stage repeats the folder until at least this many keys were requested.
 const KEYS_READ_MIN: usize = 60_000;

@@ -7,7 +7,7 @@ use glasscache_sim::trace::watch::{WatchLine, unescape_key};
 
 /// An event that a line reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// A lookup: a client's get, or the lookup that precedes another command.
     Fetch {
         /// The key.
@@ -46,7 +46,7 @@ pub enum Event {
 
 /// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FetchStatus {
+pub(crate) enum FetchStatus {
     /// A hit.
     Found,
     /// A miss, without a reason.
@@ -59,7 +59,7 @@ pub enum FetchStatus {
 
 impl Event {
     /// Reads a line without its end, and its time in seconds; `None` for lines that report nothing of interest.
-    pub fn parse(line: &str) -> Option<(f64, Event)> {
+    pub(crate) fn parse(line: &str) -> Option<(f64, Event)> {
         let watch_line = WatchLine::parse(line.as_bytes());
         if watch_line.skipped > 0 {
             return Some((0.0, Event::Skipped(watch_line.skipped)));

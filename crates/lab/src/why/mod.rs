@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use event::{Event, FetchStatus};
+pub(crate) use event::Event;
 pub use glasscache_protocol::percent::to_printable;
 pub use glasscache_sim::trace::watch::unescape_key;
-pub use tally::{Causes, OTHER_PREFIXES, WatchTally};
+pub use tally::{Causes, WatchTally};
 
 use crate::counters::Counters;
 

@@ -19,7 +19,7 @@ const KEYS_MAX: usize = 1 << 20;
 const PREFIXES_MAX: usize = 10_000;
 
 /// Name of the row for prefixes beyond the first ten thousand.
-pub const OTHER_PREFIXES: &str = "(other)";
+pub(crate) const OTHER_PREFIXES: &str = "(other)";
 
 /// Gets of one prefix, or of all, and why some missed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -113,7 +113,7 @@ impl WatchTally {
     }
 
     /// Counts one event that happened at `time_s`.
-    pub fn record(&mut self, time_s: f64, event: &Event) {
+    pub(crate) fn record(&mut self, time_s: f64, event: &Event) {
         match event {
             Event::Fetch { key, status, connection } => {
                 self.record_lookup(time_s, key, *status, *connection);
@@ -185,7 +185,7 @@ impl WatchTally {
     }
 
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
-    pub fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
+    pub(crate) fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
         for pending in std::mem::take(&mut self.pending_lookups).into_values() {
             self.count_lookup(&pending);
         }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use glasscache_lab::record::proxy::{Proxy, ProxyError, ProxyStats};
 use glasscache_record::Options;
-use glasscache_record::proxy::{Proxy, ProxyError, ProxyStats};
 use serde_json::json;
 
 use super::Args;

@@ -57,14 +57,14 @@ fn bytes_to_mib(bytes: u64) -> f64 {
 }
 
 /// Checks the memory of an empty server with `-m 1024`.
-pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub(crate) fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
     let resident_mib = bytes_to_mib(server.read_resident_bytes());
     Ok(vec![Finding::new("empty server at -m 1024", 8.0, resident_mib, "MiB resident")])
 }
 
 /// One check.
-pub type BoundCheck = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
+pub(crate) type BoundCheck = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
 
 /// All checks, by name.
 pub const ALL_CHECKS: [(&str, BoundCheck); 5] = [

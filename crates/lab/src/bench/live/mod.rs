@@ -19,7 +19,7 @@ use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
 pub use key_trace::KeyTrace;
-pub use result::{Bottleneck, Latencies, LatenciesFrom, LoadMeasurement, Second};
+pub use result::{Bottleneck, Latencies, LoadMeasurement, Second};
 pub use search::{Objective, SearchResult, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};

@@ -66,7 +66,7 @@ pub struct GeneratorShares {
 
 /// Confidence intervals of the latency from the intended time, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ConfidenceIntervals {
+pub(crate) struct ConfidenceIntervals {
     /// Of the median.
     pub p50: Estimate,
     /// Of the 99th percentile.
@@ -117,7 +117,7 @@ pub struct LoadMeasurement {
     pub latency_us: LatenciesFrom,
     /// Confidence intervals (95 %) of the latency from the intended time.
     #[serde(rename = "interval_us")]
-    pub confidence_interval_us: ConfidenceIntervals,
+    pub(crate) confidence_interval_us: ConfidenceIntervals,
     /// The generator's share of the latency from the send time.
     pub generator_share: GeneratorShares,
     /// CPU of the generator per request; in an open loop it spins while it waits.
@@ -125,7 +125,7 @@ pub struct LoadMeasurement {
     /// CPU of the server per request; `None` where its process cannot be seen.
     pub server_cpu_us: Option<f64>,
     /// Gets per CPU second of the generator.
-    pub gets_per_generator_cpu_s: f64,
+    pub(crate) gets_per_generator_cpu_s: f64,
     /// What limits the throughput.
     #[serde(rename = "bound")]
     pub bottleneck: Bottleneck,

@@ -5,7 +5,7 @@ use super::Trace;
 use crate::load::KEY_BYTES;
 
 /// Misses of an exact LRU of `capacity_bytes` user bytes over the same requests, all copies interleaved.
-pub fn count_lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
+pub(crate) fn count_lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
     let mut misses = 0;
     for &sized_key_index in &trace.requested_sized_keys {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use glasscache_sim::curve::ServerMemory;
 use serde::Serialize;
 
-pub use lru::count_lru_misses;
+pub(crate) use lru::count_lru_misses;
 pub use trace::{Trace, list_trace_files};
 
 use super::{Error, ServerPair};

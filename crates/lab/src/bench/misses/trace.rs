@@ -123,7 +123,7 @@ impl Trace {
     }
 
     /// Key and value bytes of all distinct items of all copies.
-    pub fn footprint_bytes(&self) -> u64 {
+    pub(crate) fn footprint_bytes(&self) -> u64 {
         self.value_bytes.iter().map(|&bytes| u64::from(bytes) + KEY_BYTES as u64).sum()
     }
 }

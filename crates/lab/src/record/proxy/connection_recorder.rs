@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use glasscache_record::{RecordedReads, Recorder, Request};
+
 use super::commands::{CommandEvent, CommandScanner, MetaGet};
 use super::replies::{ReplyEvent, ReplyScanner};
-use crate::recorder::Recorder;
-use crate::request::{RecordedReads, Request};
 
 /// Maximum number of replies that are awaited; beyond it the sizes of the oldest reads stay unknown.
 const PENDING_REPLIES_MAX: usize = 100_000;
@@ -200,11 +200,10 @@ impl Drop for ConnectionRecorder {
 mod tests {
     use std::path::Path;
 
+    use glasscache_record::{Options, read_folder};
     use glasscache_sim::trace::log::RequestLog;
 
     use super::*;
-    use crate::folder::read_folder;
-    use crate::options::Options;
 
     const GAP: Duration = Duration::from_millis(50);
 

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::options::{Options, RecordError};
-use crate::recorder::Recorder;
+use glasscache_record::{Options, RecordError, Recorder};
+
 pub use commands::{CommandEvent, CommandScanner, MetaGet};
 use connection_recorder::ConnectionRecorder;
 use forward::{Direction, ForwardLatency, forward_bytes};
@@ -136,7 +136,7 @@ impl Proxy {
     }
 
     /// What was done so far, by connections that have ended.
-    pub fn stats(&self) -> ProxyStats {
+    pub(crate) fn stats(&self) -> ProxyStats {
         let read_counter = |counter: &AtomicU64| counter.load(Relaxed);
         let shared = &self.shared;
         ProxyStats {
