@@ -179,21 +179,19 @@ impl Connection {
     }
 }
 
-/// Sets the options on a transport's socket, by a copy: uvloop's has no `setsockopt`.
+/// Sets the options on a transport's socket.
 fn set_tcp_options(transport: &Bound<'_, PyAny>, options: TcpOptions) -> PyResult<()> {
-    let own_socket = transport.call_method1("get_extra_info", ("socket",))?;
-    if own_socket.is_none() {
+    let py = transport.py();
+    let socket = transport.call_method1(intern!(py, "get_extra_info"), ("socket",))?;
+    if socket.is_none() {
         return Ok(());
     }
-    let module = transport.py().import("socket")?;
-    let arguments = (own_socket.call_method0("fileno")?, own_socket.getattr("family")?);
-    let socket = module
-        .call_method1("fromfd", (arguments.0, arguments.1, module.getattr("SOCK_STREAM")?))?;
+    let module = py.import("socket")?;
     for (level, name, value) in options.named() {
-        socket
-            .call_method1("setsockopt", (module.getattr(level)?, module.getattr(name)?, value))?;
+        let arguments = (module.getattr(level)?, module.getattr(name)?, value);
+        socket.call_method1(intern!(py, "setsockopt"), arguments)?;
     }
-    socket.call_method0("close").map(drop)
+    Ok(())
 }
 
 impl Connection {
