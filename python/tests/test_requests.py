@@ -67,7 +67,7 @@ def test_the_migrating_clients_have_every_call_of_one_key(rings_class: type) -> 
 
 
 @pytest.mark.parametrize("name", MISSES)
-def test_a_miss_returns_what_the_table_says(address: str, name: str) -> None:
+def test_a_miss_returns_the_result_in_the_table(address: str, name: str) -> None:
     arguments = ("nothing is here", *MISSES[name])
 
     async def miss_of_asyncio() -> Any:

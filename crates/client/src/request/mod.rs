@@ -91,7 +91,7 @@ pub enum Changes {
     /// It reads.
     Nothing,
     /// The expiry or the number under its keys: no older value comes back if it is lost.
-    InPlace,
+    Existing,
     /// The values under its keys.
     Value,
     /// All items, or those of a prefix.
@@ -156,15 +156,15 @@ impl<'a> Request<'a> {
             | Self::Inspect { .. }
             | Self::GetMany { .. }
             | Self::GetWithTtls { .. } => (Some(OperationKind::Read), true, Changes::Nothing),
-            Self::GetAndTouch { .. } => (Some(OperationKind::Read), true, Changes::InPlace),
+            Self::GetAndTouch { .. } => (Some(OperationKind::Read), true, Changes::Existing),
             Self::Store { .. } | Self::Extend { .. } | Self::StoreMany { .. } => {
                 (Some(OperationKind::Write), false, Changes::Value)
             }
             Self::Delete { .. } | Self::DeleteMany { .. } => {
                 (Some(OperationKind::Other), true, Changes::Value)
             }
-            Self::Touch { .. } => (Some(OperationKind::Other), true, Changes::InPlace),
-            Self::Arithmetic { .. } => (Some(OperationKind::Other), false, Changes::InPlace),
+            Self::Touch { .. } => (Some(OperationKind::Other), true, Changes::Existing),
+            Self::Arithmetic { .. } => (Some(OperationKind::Other), false, Changes::Existing),
             Self::Flags { .. } => (Some(OperationKind::Other), true, Changes::Nothing),
             Self::Flush { .. } | Self::FlushPrefix { .. } => (None, false, Changes::Everything),
             Self::Stats { .. } | Self::Version => (None, true, Changes::Nothing),
