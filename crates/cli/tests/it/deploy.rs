@@ -33,6 +33,22 @@ fn accepts_the_settings_of_the_systemd_unit() {
 }
 
 #[test]
+fn the_drop_in_for_warm_restarts_keeps_its_file_in_the_units_folder() {
+    let (unit, drop_in) =
+        (read_deploy_file("glasscache.service"), read_deploy_file("warm-restart.conf"));
+    let variable = drop_in.lines().find_map(|line| line.strip_prefix("Environment=")).unwrap();
+    let (name, file) = variable.split_once('=').unwrap();
+    let settings = glasscache().args(["config", "show"]).env(name, file).output().unwrap().stdout;
+    let settings = String::from_utf8(settings).unwrap();
+    assert!(settings.contains(&format!("memory-file = \"{file}\"\n")), "{settings}");
+    let folder = unit.lines().find_map(|line| line.strip_prefix("RuntimeDirectory=")).unwrap();
+    assert!(file.starts_with(&format!("/run/{folder}/")), "{file}");
+    for line in ["RuntimeDirectoryPreserve=restart", "KillSignal=SIGUSR1"] {
+        assert!(drop_in.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[test]
 fn accepts_the_containers_arguments_which_do_not_use_root() {
     let containerfile = read_deploy_file("Containerfile");
     let parse_line_after = |start: &str| -> Vec<String> {
