@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from glasscache import Client, Server
 
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
 def client(glasscache_client: Client, glasscache_server: Server) -> AsyncClient:
     """Return a client of an empty cache for a test that is a coroutine function, which closes it."""
     return AsyncClient(glasscache_server.address, timeout=5)
+
+
+@pytest.fixture
+def run_async(client: AsyncClient) -> Any:
+    """Return a function that runs a coroutine function with that client, for a test with a blocking part."""
+
+    def run_scenario(scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with client:
+                await scenario(client)
+
+        asyncio.run(main())
+
+    return run_scenario
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from glasscache.server import find_command
 from glasscache.web import CacheASGI, CacheWSGI, Rules
 from glasscache.web.__main__ import main
 
@@ -101,7 +102,7 @@ async def test_explain_finds_what_a_mounted_application_stores(
 
 def run_command(*arguments: str) -> tuple[int, str, str]:
     completed = subprocess.run(
-        [os.environ["GLASSCACHE"], "web", *arguments],
+        [find_command(), "web", *arguments],
         env={**os.environ, "GLASSCACHE_PYTHON": sys.executable},
         capture_output=True,
         text=True,
