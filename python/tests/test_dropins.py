@@ -375,6 +375,21 @@ def test_pylibmc_call_by_call(server_groups: tuple[list[str], list[str]]) -> Non
     assert not differences, _describe(differences)
 
 
+@pytest.mark.parametrize("odd_key", [7, "f" * 251])
+def test_an_incr_multi_with_an_impossible_key_changes_nothing(
+    server_groups: tuple[list[str], list[str]], odd_key: Any
+) -> None:
+    pylibmc = pytest.importorskip("pylibmc")
+    modules: list[Any] = [pylibmc, our_pylibmc]
+    for module, servers in zip(modules, server_groups, strict=True):
+        client = module.Client(servers)
+        client.set("number", 7)
+        with pytest.raises((TypeError, ValueError)):
+            client.incr_multi(["number", odd_key])
+        assert client.get("number") == 7
+        client.disconnect_all()
+
+
 def test_pylibmc_reads_the_flags_of_other_clients(
     server_groups: tuple[list[str], list[str]],
 ) -> None:

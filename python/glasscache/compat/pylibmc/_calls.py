@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glasscache.compat._flagged import all_or_raise, ttl_from_exptime
 from glasscache.compat.pylibmc._base_client import ClientBase, Key, number_or_raise, prefixed_key
-from glasscache.compat.pylibmc._errors import CacheMiss, Error, NotFound, translate_errors
+from glasscache.compat.pylibmc._errors import CacheMiss, NotFound, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -194,18 +194,22 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         """Subtract from a number, not below 0, and return it; NotFound when there is none."""
         return number_or_raise(key, self._client.decr(key, delta))
 
+    @translate_errors
     def incr_multi(
         self, keys: Iterable[Key], key_prefix: Key | None = None, delta: int = 1
     ) -> None:
-        """Add to all numbers that there are; the error of the last one that failed."""
-        last_error: Error | None = None
-        for key in keys:
-            try:
-                self.incr(prefixed_key(key_prefix, key), delta)
-            except Error as error:
-                last_error = error
-        if last_error is not None:
-            raise last_error
+        """Add to all numbers that there are; the error of the last one that failed.
+
+        What cannot be a key is refused before any number is changed.
+        """
+        full_keys = [prefixed_key(key_prefix, key) for key in keys]
+        with self._client.pipeline() as pipeline:
+            for full_key in full_keys:
+                pipeline.incr(full_key, delta)
+        for full_key, result in reversed(list(zip(full_keys, pipeline.results, strict=True))):
+            if isinstance(result, BaseException):
+                raise result
+            number_or_raise(full_key, result)
 
     # Servers.
 
