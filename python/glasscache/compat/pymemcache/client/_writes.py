@@ -137,11 +137,11 @@ class Writes(ClientBase):
         flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
-        expire = checked_integer(expire, "expire")
-        client, full_key = self._client_and_full_key(key)
         cas_text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
         if not (cas_text.isascii() and cas_text.isdigit()):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
+        expire = checked_integer(expire, "expire")
+        client, full_key = self._client_and_full_key(key)
         return client.cas(
             full_key,
             self._to_flagged(key, value, flags),
