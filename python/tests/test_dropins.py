@@ -376,7 +376,7 @@ def test_pylibmc_call_by_call(server_groups: tuple[list[str], list[str]]) -> Non
     assert not differences, _describe(differences)
 
 
-def test_a_wrong_unique_is_reported_before_a_wrong_key(
+def test_of_two_wrong_arguments_the_same_is_reported(
     server_groups: tuple[list[str], list[str]],
 ) -> None:
     pymemcache = pytest.importorskip("pymemcache")
@@ -385,6 +385,8 @@ def test_a_wrong_unique_is_reported_before_a_wrong_key(
         client = module.Client(servers[0])
         with pytest.raises(module.exceptions.MemcacheIllegalInputError):
             client.cas(7, "value", "no number")
+        with pytest.raises(TypeError):
+            client.touch(7, 1.5)
         client.close()
 
 

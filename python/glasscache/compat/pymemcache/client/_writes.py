@@ -185,8 +185,8 @@ class Writes(ClientBase):
     @translate_errors
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Give a key another expiry; whether it was there."""
-        expire = checked_integer(expire, "expire")
         client, full_key = self._client_and_full_key(key)
+        expire = checked_integer(expire, "expire")
         return bool(
             client.touch(full_key, ttl_from_exptime(expire), noreply=self._uses_noreply(noreply))
         )
