@@ -93,6 +93,7 @@ impl Options {
                 "coherent: the binary protocol has no watch; leave protocol=\"binary\" out",
             );
         }
+        self.tcp.check()?;
         self.login.as_ref().map_or(Ok(()), Login::check)
     }
 

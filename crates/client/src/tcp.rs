@@ -6,7 +6,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-/// Why they are refused with a unix socket.
+use crate::error::Error;
+
+/// Why the options are refused with a unix socket.
 pub(crate) const NO_UNIX: &str = "a unix socket has no TCP keep-alive; leave keepalive= out";
 
 /// `MAX_TCP_KEEPIDLE` and `MAX_TCP_KEEPINTVL` of Linux.
@@ -21,7 +23,20 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Sets them on a socket.
+    /// Refuses what the system would not take.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        let is_possible = self.keepalive.is_none_or(|interval| {
+            interval.subsec_nanos() == 0
+                && (1..=u64::from(KEEPALIVE_S_MAX)).contains(&interval.as_secs())
+        });
+        if is_possible {
+            return Ok(());
+        }
+        let sentence = format!("keepalive: must be 1 to {KEEPALIVE_S_MAX} whole seconds");
+        Err(Error::BadSetting(sentence))
+    }
+
+    /// Sets the options on a socket.
     pub(crate) fn set_on(self, socket: impl AsFd) -> Result<(), Errno> {
         // A request is one write; holding it back for more would cost 40 ms.
         sockopt::set_tcp_nodelay(&socket, true)?;
@@ -32,15 +47,12 @@ impl TcpOptions {
         sockopt::set_tcp_keepintvl(&socket, interval)
     }
 
-    /// The interval of keep-alive within the bounds of Linux.
     fn keepalive_s(self) -> Option<u16> {
-        let whole_seconds =
-            |interval: Duration| interval.as_secs().clamp(1, KEEPALIVE_S_MAX.into());
-        self.keepalive.map(|interval| whole_seconds(interval) as u16)
+        self.keepalive.map(|interval| interval.as_secs() as u16)
     }
 
-    /// Them as `setsockopt` takes them, for a socket of another language's event loop: the names of the level and of
-    /// the option, and the value. Such loops turn Nagle's algorithm off themselves.
+    /// The arguments of `setsockopt`, for sockets that a Python event loop opens: the name of the level, the name of
+    /// the option, and the value. Event loops disable Nagle's algorithm themselves.
     pub fn named(self) -> Vec<(&'static str, &'static str, u32)> {
         let mut named = vec![("SOL_SOCKET", "SO_KEEPALIVE", 1)];
         if let Some(interval_s) = self.keepalive_s() {
@@ -48,5 +60,22 @@ impl TcpOptions {
             named.push(("IPPROTO_TCP", "TCP_KEEPINTVL", interval_s.into()));
         }
         named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_the_system_does_not_take_is_refused() {
+        let check = |keepalive| TcpOptions { keepalive }.check().is_ok();
+        for seconds in [1, 60, 32_767] {
+            assert!(check(Some(Duration::from_secs(seconds))));
+        }
+        for interval in [Duration::ZERO, Duration::from_millis(1500), Duration::from_secs(32_768)] {
+            assert!(!check(Some(interval)), "{interval:?}");
+        }
+        assert!(check(None));
     }
 }

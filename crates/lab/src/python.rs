@@ -39,8 +39,8 @@ fn find_named_python() -> Option<PathBuf> {
     std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// A child process of Python whose program replies to each request, a line of JSON, with one; both may have bodies
-/// behind them. It is ended with the value.
+/// A Python child process whose program replies to each request, a line of JSON, with a line of JSON; bytes may follow
+/// either. Dropping it kills the process.
 pub(crate) struct PythonWorker {
     child: Child,
     requests: ChildStdin,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use glasscache_client::{
     Address, Budget, Client, Error, Options, Placement, Protocol as ClientProtocol, WireKey,
 };
+use glasscache_protocol::KEY_BYTES_MAX;
 
 use crate::access::{
     self, Access, Endpoint, ProbeError, Protocol, request_general_statistics, request_version,
@@ -148,7 +149,7 @@ pub struct KeyError(String);
 /// It is empty or too long, or has a space or a control character.
 pub fn wire_key(key: &str) -> Result<WireKey<'_>, KeyError> {
     let is_invalid_byte = |byte: u8| byte <= b' ' || byte == 0x7f;
-    if key.is_empty() || key.len() > 250 || key.bytes().any(is_invalid_byte) {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || key.bytes().any(is_invalid_byte) {
         return Err(KeyError(key.to_owned()));
     }
     Ok(to_wire_key(key))

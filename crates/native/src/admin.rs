@@ -4,6 +4,7 @@ use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
@@ -36,7 +37,8 @@ impl AdminRequest {
                 let namespace = client.core.keys().wire_namespace(&mut scratch);
                 Self::Clear(namespace.map_err(|error| error::from_client_error(py, &error))?.into())
             }
-            _ => Self::Flush(delay_s),
+            "flush" => Self::Flush(delay_s),
+            _ => return Err(PyValueError::new_err(format!("no request to all servers: {method}"))),
         };
         let check_result = admin_request.request().check();
         check_result.map_err(|error| error::from_client_error(py, &error))?;

@@ -19,7 +19,7 @@ use crate::{deadline, error};
 /// The authorities, the certificate, its key and the servers' name, as Python's `TLS.files` has them.
 type TlsArguments = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>, Option<String>);
 
-/// All settings of a client but its servers, by name.
+/// All settings of a client except its servers, by name.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ClientSettings {
@@ -27,22 +27,22 @@ pub(crate) struct ClientSettings {
     timeout: f64,
     placement: String,
     namespace: Vec<u8>,
-    /// Made of `on_error`: decides of an error whether it is a counted miss.
+    /// From `on_error`: a function that returns whether an error counts as a miss.
     pub(crate) counts_as_miss: Option<Py<PyAny>>,
     value_bytes_max: u64,
     connections_max: usize,
     keys: String,
     protocol: String,
-    /// Made of `user` and `password`.
+    /// From `user` and `password`.
     login: Option<(Vec<u8>, Py<PyAny>)>,
-    /// The files of it.
+    /// The files of `tls`.
     tls: Option<TlsArguments>,
     /// Seconds.
     keepalive: Option<u64>,
     costs: bool,
-    /// Read from its file.
+    /// From the file of `strategy`.
     pub(crate) strategy: Option<Py<Strategy>>,
-    /// No setting: `select` and `sleep` of the scheduler of greenlets, if there is one.
+    /// Not a setting: `select` and `sleep` of the greenlet scheduler (gevent, eventlet), if there is one.
     greenlet_waits: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
@@ -78,7 +78,7 @@ impl ClientSettings {
     }
 }
 
-/// A login of a user and of a password, or of a function that returns it for each new connection.
+/// A login with a password, or with a function that returns the password for each new connection.
 fn build_login(py: Python<'_>, (user, password): &(Vec<u8>, Py<PyAny>)) -> Login {
     if let Ok(fixed_password) = password.bind(py).cast::<PyBytes>() {
         return Login::new(user.clone(), fixed_password.as_bytes());
@@ -99,7 +99,7 @@ fn build_login(py: Python<'_>, (user, password): &(Vec<u8>, Py<PyAny>)) -> Login
     })
 }
 
-/// TLS of one client; reads the files.
+/// Reads the TLS files of a client.
 fn load_tls(
     py: Python<'_>,
     (ca_file, certificate_file, key_file, server_name): &TlsArguments,

@@ -1,4 +1,4 @@
-//! Who makes the calls of a profile to one server: our client, or one of Python.
+//! Makes the calls of a profile to one server, through our client or a Python client.
 
 use super::python_client::PythonClient;
 use super::rust_client::RustClient;

@@ -4,7 +4,7 @@
 //! that visit every size and width; with two servers each round measures both, in the order A B, B A, so that a
 //! change of the machine meets both alike, and over connections of its own: which thread of a server a connection
 //! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. A
-//! `Caller` makes the calls, through our client or through one of Python.
+//! `Caller` makes the calls, through our client or a Python client.
 //!
 //! A *cell* is one value size, or one number of keys (*width*), at which reads are measured; *ours* is glasscache,
 //! *theirs* the server that it is compared with.

@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     pub(crate) wanted_bytes: usize,
     /// Since when it waits for memory.
     pub(crate) memory_wait_since: Option<Instant>,
-    /// Bytes that its incomplete command lacks and that there is no memory for; 0 if all of its memory is granted.
+    /// Bytes missing from its incomplete command for which no memory was granted; 0 if all of its memory is granted.
     missing_bytes: usize,
     /// It is in the worker's queue of connections that wait for memory.
     pub(crate) is_in_memory_queue: bool,

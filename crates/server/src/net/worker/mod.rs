@@ -355,11 +355,11 @@ impl Worker {
             }
         }
         let is_first_waiter = context.is_first_waiter;
-        self.follow(slot_key, next_step, is_first_waiter, moved_bytes);
+        self.apply_next_step(slot_key, next_step, is_first_waiter, moved_bytes);
     }
 
-    /// Does what a connection needs after it was served.
-    fn follow(
+    /// Closes, parks or requeues a connection after it was served, or waits for its next event.
+    fn apply_next_step(
         &mut self,
         slot_key: u64,
         next_step: NextStep,
