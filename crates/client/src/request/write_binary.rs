@@ -39,10 +39,7 @@ impl Request<'_> {
             }
             Self::GetAndTouch { key, exptime } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GATK, false);
-                let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |raw_key| {
-                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
-                });
+                write_touch(writer, opcode_and_opaque, key, exptime);
             }
             Self::GetMany { prefix, keys, cas } => {
                 let mut key_list = begin_key_list(writer);
@@ -77,10 +74,7 @@ impl Request<'_> {
             Self::Touch { key, exptime, noreply } => {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
                 let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
-                let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |raw_key| {
-                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
-                });
+                write_touch(writer, opcode_and_opaque, key, exptime);
             }
             Self::Arithmetic { key, ref arithmetic, noreply } => {
                 write_arithmetic(writer, key, arithmetic, noreply);
@@ -195,6 +189,19 @@ fn store_opcode(mode: StoreMode) -> u8 {
         StoreMode::Append => opcode::APPEND,
         StoreMode::Prepend => opcode::PREPEND,
     }
+}
+
+/// A touch, with or without the value in the response.
+fn write_touch(
+    writer: &mut RequestWriter<'_>,
+    opcode_and_opaque: OpcodeAndOpaque,
+    key: WireKey<'_>,
+    exptime: i64,
+) {
+    let exptime = to_wire_exptime(exptime);
+    with_raw_key(key, |raw_key| {
+        binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
+    });
 }
 
 fn write_extend(

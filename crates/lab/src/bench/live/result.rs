@@ -172,8 +172,7 @@ impl LoadMeasurement {
     /// Sums up the rounds of one target.
     pub(super) fn of(reports: &[Report], settings: &Settings, meter: &Meter) -> Self {
         let mut tally = Tally::new(settings.pace != Pace::Closed);
-        let (mut seconds, mut server_cpu_s, mut generator_cpu_s, mut other_cpu_s) =
-            (0.0, 0.0, 0.0, 0.0);
+        let [mut seconds, mut server_cpu_s, mut generator_cpu_s, mut other_cpu_s] = [0.0; 4];
         let mut is_generator_bound = false;
         let mut latencies_by_second = LatenciesBySecond::default();
         for report in reports {
@@ -207,7 +206,6 @@ impl LoadMeasurement {
         let steadiness = Steadiness::of(&latencies_in_order, tally.samples.stride());
         let started_at = reports.first().map_or(SystemTime::UNIX_EPOCH, |report| report.started_at);
         let by_second = latencies_by_second.seconds();
-        let series = by_second.iter().map(Second::of).collect();
         let percentiles = Percentiles::new(latencies_in_order);
         Self {
             requests_per_second: tally.requests as f64 / seconds.max(1e-9),
@@ -247,7 +245,7 @@ impl LoadMeasurement {
             started_at,
             seconds,
             other_cores: other_cpu_s / seconds.max(1e-9),
-            series,
+            series: by_second.iter().map(Second::of).collect(),
             by_second,
             tally,
         }

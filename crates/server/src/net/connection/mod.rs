@@ -397,14 +397,23 @@ impl Connection {
             self.pending_input = taken_input;
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
-            let unparsed_input = input.get(used_bytes..filled_bytes).unwrap_or_default();
-            if !Self::may_keep(unparsed_input.len(), context) {
-                context.counters.stalled_closed.bump();
+            if !self.keep_unparsed(input.get(used_bytes..filled_bytes).unwrap_or_default(), context)
+            {
                 return NextStep::Close(CloseReason::Stalled);
             }
-            self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.peer_memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
+    }
+
+    /// Keeps input that was not executed; false if it may not keep that much.
+    fn keep_unparsed(&mut self, input: &[u8], context: &Context<'_>) -> bool {
+        let may_keep = Self::may_keep(input.len(), context);
+        if may_keep {
+            self.pending_input = PendingInput::copy_of(input, &context.shared.peer_memory);
+        } else {
+            context.counters.stalled_closed.bump();
+        }
+        may_keep
     }
 
     /// Receives from `source`; what was kept of earlier input goes to `taken_input`.
