@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 GLASSCACHE := target/release/glasscache
+FIGURES := target/release/figures
 MEMCACHED ?= $(shell command -v memcached 2>/dev/null)
 TRACES ?= ../shared/traces
 
@@ -349,14 +350,18 @@ bench-sim: release ## Time policies and the whole of `curve` beside the libcache
 replace-check: release ## Replace a running server ten times under 50,000 requests a second: refused connections, wrong values, the longest pause (ARGS="--times 3 --memory 200 --keys 100000").
 	scripts/replace-check --binary $(GLASSCACHE) $(ARGS)
 
+.PHONY: figures-program
+figures-program: release ## Build target/release/figures, the measurements that only developers need; it is not installed.
+	@scripts/exclusive scripts/cargo-build --release -p glasscache-lab --bin figures
+
 .PHONY: bench
-bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
-	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+bench: figures-program ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
+	$(FIGURES) speed --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
 .PHONY: bench-builds
-bench-builds: release ## Compare CPU per request with an older build of ours, 20 pairs of every scenario, a quarter of an hour (OLD=path, ARGS="--scenario get-50").
+bench-builds: figures-program ## Compare CPU per request with an older build of ours, 20 pairs of every scenario, a quarter of an hour (OLD=path, ARGS="--scenario get-50").
 	@test -n "$(OLD)" || { echo "no older build given: make bench-builds OLD=path/to/glasscache"; exit 2; }
-	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
+	$(FIGURES) builds --old "$(OLD)" $(ARGS)
 
 .PHONY: instructions
 instructions: ## Count the instructions of a get, a set and a get of ten keys, of server and client, under callgrind (OLD=checkout of an older build).
@@ -375,8 +380,12 @@ bench-generator: release ## Gets per CPU second of the load generator beside mem
 	python3 bench/generator.py --binary $(GLASSCACHE) --memtier "$(MEMTIER)" $(ARGS)
 
 .PHONY: bench-memory
-bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
+bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-bounds
+bench-bounds: figures-program ## The bounds that a server always keeps, and its memory through fills of shifting sizes (ARGS="-m 256 --part chain").
+	$(FIGURES) bounds --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
 .PHONY: bench-misses
 bench-misses: release ## Replay recorded key streams look-aside and compare avoidable misses with memcached's (TRACES=dir ARGS="--trace NAME").

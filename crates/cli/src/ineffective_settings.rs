@@ -170,12 +170,6 @@ const RULES: &[IneffectiveRule] = &[
     },
     IneffectiveRule {
         command: "bench",
-        settings: &["rounds", "keep", "memcached", "glasscache"],
-        is_without_effect: |matches| matches.get_flag("list"),
-        reason: "the scenarios are listed and not run: leave out --list",
-    },
-    IneffectiveRule {
-        command: "bench",
         settings: &["ttl"],
         is_without_effect: |matches| {
             !is_given(matches, "fill")
@@ -310,8 +304,6 @@ mod tests {
                 "bench host:1 --popularity trace:a.csv --size-column bytes",
                 "sizes of the trace are not used",
             ),
-            ("bench --list --keep results", "are listed and not run"),
-            ("bench --list --rounds 3", "are listed and not run"),
             ("bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta", "one key in meta"),
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
@@ -344,8 +336,6 @@ mod tests {
             "bench host:1 --mix get=1,multi-get=1 --keys-per-get 5",
             "bench host:1 --fill --ttl 5",
             "bench host:1 --popularity trace:a.csv --size trace --size-column bytes",
-            "bench --list --scenario get-50",
-            "bench --rounds 3 --keep results",
             "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {

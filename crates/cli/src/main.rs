@@ -12,7 +12,6 @@ mod embedded;
 mod files;
 mod ineffective_settings;
 mod interrupts;
-mod layout;
 mod live_target;
 mod output;
 mod page_file;
@@ -22,10 +21,8 @@ mod parallel;
 mod reference;
 mod server_signals;
 mod settings;
-mod table;
 mod traces;
 mod value_sizes;
-mod word_wrap;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,7 @@
 //! Tables of reports on a terminal: aligned columns, numbers right-aligned.
 
+use glasscache_lab::text::{TableLayout, format_count_of, format_table, wrap};
 use glasscache_sim::page::Table;
-
-use crate::layout::{TableLayout, format_table};
-use crate::table::format_count_of;
-use crate::word_wrap::wrap;
 
 /// Rows that a table has without --all.
 pub(crate) const ROWS_WITHOUT_ALL: usize = 6;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use clap::ValueEnum;
+use glasscache_lab::text::format_count;
 use glasscache_record::{FolderLog, ReadError, read_folder};
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::{
@@ -11,7 +12,6 @@ use glasscache_sim::trace::{
 };
 
 use crate::output::{Exit, Failure};
-use crate::table::format_count;
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {

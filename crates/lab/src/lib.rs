@@ -2,13 +2,17 @@
 //!
 //! [`load`] generates requests and measures their latency, [`proc`] measures their cost through the kernel; the other
 //! modules combine the two.
+//!
+//! [`figures`] is a program of its own, for the figures that only the developers of this project need.
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod bench;
 pub mod codec;
 pub mod counters;
+pub mod figures;
 pub mod load;
+mod paired;
 pub mod proc;
 pub mod profile;
 pub mod python;
@@ -17,6 +21,7 @@ pub mod replay;
 pub mod server_process;
 pub mod statistics;
 pub mod target;
+pub mod text;
 pub mod tour;
 pub mod warm;
 pub mod why;

@@ -12,7 +12,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 /// A segment is sparse when less than one in this many of its bytes is live. A set of keys that is overwritten at
 /// random then takes 3.5 times its size, as far as `-m` allows, and a fifteenth of a byte is copied per byte
 /// written. With 8 it is 2.9 times and a seventh, which costs 11 % more processor time per set of 100 KB; 32 is 4.1
-/// times and gains a hundredth (`examples/overwrite.rs`, `bench --scenario set-100k`).
+/// times and gains a hundredth (`examples/overwrite.rs`, `figures speed --scenario set-100k`).
 const SPARSE_DIVISOR: usize = 16;
 
 /// Whether a segment with these live bytes of those appended is worth emptying.

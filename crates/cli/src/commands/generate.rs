@@ -7,6 +7,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
+use glasscache_lab::text::{format_count, wrap};
 use glasscache_sim::trace::generate::keys::KeyWorkload;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::generate::twitter::{CLUSTERS, twitter_cluster};
@@ -16,8 +17,6 @@ use serde_json::json;
 
 use crate::files::{AtomicFile, to_write_failure, write_atomically};
 use crate::output::{Exit, Failure, Output};
-use crate::table::format_count;
-use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:

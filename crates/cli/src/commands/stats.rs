@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use crate::layout::format_two_columns;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_lab::counters::Counters;
+use glasscache_lab::text::{
+    format_bytes, format_count, format_decimal, format_duration, format_percent, format_two_columns,
+};
 use serde_json::{Map, Value, json};
 
 use super::target::Target;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{format_bytes, format_count, format_decimal, format_duration, format_percent};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use glasscache_lab::access::{Access, Protocol};
+use glasscache_lab::text::{format_bytes, format_count, wrap};
 use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
@@ -10,8 +11,6 @@ use crate::access::{self, find_access};
 use crate::interrupts::new_stop_flag;
 use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{format_bytes, format_count};
-use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::interrupts::new_stop_flag;
-use crate::layout::format_two_columns;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
+use glasscache_lab::text::{
+    Table, format_count, format_duration, format_percent, format_two_columns, wrap,
+};
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
 use super::stats::request_counters;
 use super::target::{Stream, Target, failure, start_server_hint};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, format_count, format_duration, format_percent};
-use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:

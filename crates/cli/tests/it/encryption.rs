@@ -334,7 +334,7 @@ fn options_of_an_encrypted_server_without_one_are_refused() {
     for arguments in [
         &["bench", "--closed", "--tls"][..],
         &["bench", "--tls"],
-        &["bench", "--list", "--user", "a", "--password", "b"],
+        &["bench", "--closed", "--user", "a", "--password", "b"],
         &["profile", "--tls"],
         &["profile", "--user", "a", "--password", "b"],
         &["bench", "127.0.0.1:1", "--user", "a"],

@@ -177,11 +177,9 @@ fn why_rejects_invalid_options() {
 
 #[test]
 fn each_command_prints_json() {
-    for arguments in [
-        &["config", "check", "-m", "64", "--json"][..],
-        &["bench", "--list", "--json"],
-        &["ping", "-s", "127.0.0.1:1", "--json"],
-    ] {
+    for arguments in
+        [&["config", "check", "-m", "64", "--json"][..], &["ping", "-s", "127.0.0.1:1", "--json"]]
+    {
         let output = glasscache().args(arguments).output().unwrap();
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(document["schema"], 2, "{arguments:?}");

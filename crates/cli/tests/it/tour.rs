@@ -52,10 +52,3 @@ fn a_missing_folder_is_reported_in_one_line() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("no-such-folder") && message.lines().count() == 1, "{message}");
 }
-
-#[test]
-fn rejects_an_unknown_scenario_before_starting_servers() {
-    let output = run_glasscache(&["bench", "--scenario", "no-such-scenario"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
-}

@@ -95,7 +95,6 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "simulate site --search --memory 64k",
         "simulate site --search --memory 64k --wide",
         "simulate cut --strategies remote",
-        "bench --list",
         "generate zipf again.csv --requests 10",
     ] {
         let unlimited_output = run_command_line(folder.path(), command_line, None);

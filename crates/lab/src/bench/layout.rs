@@ -2,11 +2,11 @@
 
 /// CPUs of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuLayout {
+pub(crate) struct CpuLayout {
     /// One worker of the server on each.
-    pub server: Vec<usize>,
+    pub(crate) server: Vec<usize>,
     /// One thread of the generator on each.
-    pub generator: Vec<usize>,
+    pub(crate) generator: Vec<usize>,
 }
 
 impl CpuLayout {
@@ -20,12 +20,12 @@ impl CpuLayout {
     }
 
     /// The layout for this machine.
-    pub fn of_this_machine() -> Self {
+    pub(crate) fn of_this_machine() -> Self {
         Self::of(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     /// For a reader with interference: only the generator's first CPU.
-    pub(super) fn reader_layout(&self) -> Self {
+    pub(crate) fn reader_layout(&self) -> Self {
         Self {
             server: self.server.clone(),
             generator: self.generator.iter().take(1).copied().collect(),
@@ -33,12 +33,12 @@ impl CpuLayout {
     }
 
     /// The CPU of the interference: the generator's last.
-    pub(super) fn interference_cpus(&self) -> Vec<usize> {
+    pub(crate) fn interference_cpus(&self) -> Vec<usize> {
         self.generator.last().copied().into_iter().collect()
     }
 
     /// A description for the reader of the results.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "{} pinned worker{} for each server on CPU {:?}, {} generator thread{} on CPU {:?}{}",
             self.server.len(),

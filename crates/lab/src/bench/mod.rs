@@ -1,35 +1,34 @@
-//! Benchmarks: glasscache compared with memcached, in interleaved rounds on one machine.
+//! Benchmarks: load on any server ([`live`]), and glasscache compared with memcached on one machine.
 //!
-//! [`speed`] measures the cost of a request, [`memory`] the user bytes per resident byte, [`misses`] the misses
-//! caused by eviction, [`builds`] the cost of a change. Each returns figures; [`record`] stores them with everything
-//! needed to repeat the run.
+//! [`memory`] measures the user bytes per resident byte, [`misses`] the misses caused by eviction. Each returns figures;
+//! [`record`] stores them with everything needed to repeat the run.
 
-pub mod bounds;
-pub mod builds;
-pub mod interference;
-pub mod layout;
+mod layout;
 pub mod live;
 pub mod memory;
 pub mod misses;
-pub(crate) mod paired;
+mod programs;
 pub mod record;
-pub mod scenario;
-pub mod speed;
 
-pub use layout::CpuLayout;
-pub use paired::{ConfidenceInterval, Spread};
-pub use scenario::{Scenario, Versus};
+pub use programs::Programs;
 
+use layout::CpuLayout;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::load;
-use crate::server_process::ServerCommand;
+use crate::server_process::{ServerCommand, send_line};
+
+/// `-m` of a server that only reports its version.
+const VERSION_MEMORY_MIB: u64 = 64;
 
 /// Why a benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// There is no memcached to compare with.
+    #[error("no memcached is on the path; install one, or name it: --memcached PROGRAM")]
+    NoMemcached,
     /// A server could not be started.
     #[error("cannot start a server: {0}")]
     Start(std::io::Error),
@@ -62,14 +61,14 @@ impl Error {
         matches!(self, Self::Load { source: load::Error::Stopped, .. })
     }
 
-    fn load(server: &str) -> impl Fn(load::Error) -> Self {
+    pub(crate) fn load(server: &str) -> impl Fn(load::Error) -> Self {
         move |source| Self::Load { server: server.to_owned(), source }
     }
 }
 
 /// The server that ours is compared with.
 #[derive(Debug, Clone)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// This memcached.
     Memcached(PathBuf),
     /// Another build of `glasscache`.
@@ -80,19 +79,35 @@ pub enum Peer {
 #[derive(Debug, Clone)]
 pub struct ServerPair {
     /// The `glasscache` binary.
-    pub glasscache: PathBuf,
+    pub(crate) glasscache: PathBuf,
     /// The server to compare with.
-    pub peer: Peer,
+    pub(crate) peer: Peer,
     /// The CPU assignment.
-    pub layout: CpuLayout,
+    pub(crate) layout: CpuLayout,
     /// Whether each worker and each generator thread is pinned to a CPU. Latencies need it; counts (memory, misses)
     /// do not, and a pinned thread starves if other processes use its CPU.
-    pub is_pinned: bool,
+    pub(crate) is_pinned: bool,
     /// Stops the benchmark when set.
-    pub stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl ServerPair {
+    /// `glasscache`, by default this program, beside `peer`, both pinned to CPUs.
+    pub(crate) fn new(
+        glasscache: Option<PathBuf>,
+        peer: Peer,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
+        let glasscache = glasscache.map_or_else(std::env::current_exe, Ok).map_err(Error::Start)?;
+        Ok(Self { glasscache, peer, layout: CpuLayout::of_this_machine(), is_pinned: true, stop })
+    }
+
+    /// The reply of the server under test to the version command.
+    pub fn request_version(&self) -> Result<String, Error> {
+        let server = self.ours(VERSION_MEMORY_MIB).start().map_err(Error::Start)?;
+        send_line(server.address, "version").map_err(Error::Start)
+    }
+
     /// glasscache with `-m memory_mib`, pinned.
     pub fn ours(&self, memory_mib: u64) -> ServerCommand {
         let server_command =
@@ -114,7 +129,7 @@ impl ServerPair {
     }
 
     /// `cpus`, or none if threads are not pinned.
-    fn pinned_cpus(&self, cpus: &[usize]) -> Vec<usize> {
+    pub(crate) fn pinned_cpus(&self, cpus: &[usize]) -> Vec<usize> {
         if self.is_pinned { cpus.to_vec() } else { Vec::new() }
     }
 }

@@ -29,15 +29,24 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record with the current date and machine.
-    pub fn new(name: &str, versions: &[(&str, &str)], settings: Value, figures: Value) -> Self {
+    /// A record of a benchmark with the current date and machine. A run of some parts is named after them, so that it does
+    /// not replace a complete run.
+    pub fn new(
+        benchmark: &str,
+        parts: impl IntoIterator<Item = String>,
+        versions: &[(&str, &str)],
+        settings: Value,
+        figures: Value,
+    ) -> Self {
         let mut versions_map = serde_json::Map::new();
         for (server, version) in versions {
             versions_map.insert((*server).to_owned(), json!(version));
         }
         versions_map.insert("commit".to_owned(), json!(find_source_commit()));
         Self {
-            name: name.to_owned(),
+            name: parts
+                .into_iter()
+                .fold(benchmark.to_owned(), |name, part| format!("{name}-{part}")),
             date: format_now(),
             machine: describe_machine(),
             versions: Value::Object(versions_map),
@@ -129,11 +138,17 @@ mod tests {
     #[test]
     fn stores_a_record_under_date_and_name() {
         let folder = std::env::temp_dir().join(format!("glasscache-record-{}", std::process::id()));
-        let record = Record::new("speed", &[("glasscache", "1")], json!({}), json!({"x": 1}));
+        let record = Record::new(
+            "speed",
+            ["get-1".to_owned()],
+            &[("glasscache", "1")],
+            json!({}),
+            json!({"x": 1}),
+        );
         let path = record.write_to(&folder).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(path.to_string_lossy().ends_with("-speed.json"));
+        assert!(path.to_string_lossy().ends_with("-speed-get-1.json"));
         assert!(text.contains("\"glasscache\": \"1\"") && text.contains("\"cores\""));
     }
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::paired::order_sides;
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 use crate::target::{CallError, Target};
 use caller::Caller;
@@ -244,12 +245,9 @@ fn measure_round(
     (results, started): (&mut [ProfileMeasurement], &Instant),
 ) -> Result<Option<LogRatios>, CallError> {
     let mut log_ratio_sums = LogRatios::default();
-    let mut target_order: Vec<usize> = (0..callers.len()).collect();
-    if round % 2 == 1 {
-        target_order.reverse();
-    }
+    let target_order = order_sides(round);
     if let (&[cell, ..], true) = (cells, callers.len() == 2) {
-        for &target_index in &target_order {
+        for target_index in target_order {
             if let Some(caller) = callers.get_mut(target_index) {
                 caller.reconnect(cell)?;
             }
@@ -257,7 +255,7 @@ fn measure_round(
     }
     for &cell in cells {
         let mut medians_and_p99s = [(1.0_f64, 1.0_f64); 2];
-        for &target_index in &target_order {
+        for target_index in target_order {
             let (Some(caller), Some(result)) =
                 (callers.get_mut(target_index), results.get_mut(target_index))
             else {

@@ -8,6 +8,7 @@ mod ratio;
 mod segments;
 mod steadiness;
 
+pub(crate) use percentile::find_median_ranks;
 pub use percentile::{Estimate, Percentiles};
 pub(crate) use ratio::RatioInterval;
 pub(crate) use steadiness::Steadiness;

@@ -135,6 +135,11 @@ fn find_binomial_ranks(count: usize, share: f64) -> (usize, usize) {
     (lower_rank.unwrap_or(0), upper_rank)
 }
 
+/// Ranks, counted from 1, of the two of `count` independent values that bound their true median likewise.
+pub(crate) fn find_median_ranks(count: usize) -> (usize, usize) {
+    find_binomial_ranks(count, 0.5)
+}
+
 /// Weights of the binomial distribution around its mode, up to 9 standard deviations from it, and their first index.
 fn compute_binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
     let mean = count as f64 * share;

@@ -10,6 +10,7 @@ use glasscache_lab::bench::live::{
     SearchResult, Settings, Target, Traffic, TriedRate,
 };
 use glasscache_lab::load::{self, Pace, Picker, Size, ValueCheck, Values};
+use glasscache_lab::text::{format_count, format_decimal};
 use glasscache_sim::trace::Columns;
 use serde_json::{Value, json};
 
@@ -24,7 +25,6 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::table::{format_count, format_decimal};
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
@@ -35,80 +35,79 @@ const DEFAULT_KEYS: u64 = 100_000;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 #[command(next_help_heading = "Load on any server",
-    group = clap::ArgGroup::new("load").multiple(true).args(["target", "rate", "closed", "search"]))]
+    group = clap::ArgGroup::new("load").required(true).multiple(true).args(["target", "rate", "closed", "search"]))]
 pub(crate) struct Args {
     /// The server: host:port or unix:PATH [default with --rate, --closed or --search: one started here]
-    #[arg(conflicts_with_all = ["scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"])]
     target: Option<String>,
     /// Compare with this server, in interleaved rounds
     #[arg(long, value_name = "TARGET", requires = "target", conflicts_with = "search")]
     vs: Option<String>,
     /// Open loop: N requests a second, however long the replies take
-    #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = parse_rate)]
+    #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search"], value_parser = parse_rate)]
     rate: Option<f64>,
     /// Closed loop: as fast as replies come (the default)
-    #[arg(long, conflicts_with_all = ["search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"])]
+    #[arg(long, conflicts_with = "search")]
     closed: bool,
     /// Find the highest rate that holds an objective, such as 'p99.9<1ms'
-    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = str::parse::<Objective>)]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = str::parse::<Objective>)]
     search: Option<Objective>,
     /// Length of the measurement
-    #[arg(requires = "load", long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     run_for: Duration,
     /// Sent before it, not counted
-    #[arg(requires = "load", long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
     /// Connections
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     connections: u64,
     /// Requests in flight on each connection
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     depth: u64,
     /// Threads of the generator
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
     /// CPUs for these threads, such as 0,1
-    #[arg(requires = "load", long, value_name = "CPUS", value_delimiter = ',')]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     cpus: Vec<usize>,
     /// Number of keys [default: 100000, or those of the trace]
-    #[arg(requires = "load", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     keys: Option<u64>,
     /// How keys are chosen: uniform, zipf:EXPONENT, or trace:FILE (in its order, over and over)
-    #[arg(requires = "load", long, value_name = "LAW", default_value = "uniform", value_parser = parse_popularity)]
+    #[arg(long, value_name = "LAW", default_value = "uniform", value_parser = parse_popularity)]
     popularity: PopularityArg,
     /// Bytes of a value, lognormal:MEDIAN:SIGMA, stats:SERVER (those that it holds), histogram:FILE (CSV `size,count`),
     /// clusters:FILE (CSV with `value_size_mean`), or trace (those of --popularity trace:FILE)
-    #[arg(requires = "load", long, value_name = "BYTES", default_value = "100", value_parser = parse_size)]
+    #[arg(long, value_name = "BYTES", default_value = "100", value_parser = parse_size)]
     size: SizeArg,
     /// Shares of the requests
-    #[arg(requires = "load", long, value_name = "SHARES", default_value = "get=1", value_parser = parse_mix)]
+    #[arg(long, value_name = "SHARES", default_value = "get=1", value_parser = parse_mix)]
     mix: MixArg,
     /// Keys of a multi-get
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     keys_per_get: u64,
     /// TTL of what is set while measuring, in seconds
-    #[arg(requires = "load", long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ttl: u32,
     /// Store a key that was missed, as a look-aside application does
-    #[arg(requires = "load", long)]
+    #[arg(long)]
     fill: bool,
     /// The protocol of all requests and logins
-    #[arg(requires = "load", long, value_enum, default_value = "text")]
+    #[arg(long, value_enum, default_value = "text")]
     protocol: ProtocolArg,
     /// How much of each value is compared with what was stored
-    #[arg(requires = "load", long, value_enum, default_value = "up-to-64k")]
+    #[arg(long, value_enum, default_value = "up-to-64k")]
     check: CheckArg,
     /// Seed of keys, values and schedule
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the percentiles of the latency as an `HdrHistogram` table
-    #[arg(requires = "load", long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Write the histogram of each second as an `HdrHistogram` log (V2)
-    #[arg(requires = "load", long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     hdr_log: Option<PathBuf>,
     /// Write a page with charts
-    #[arg(requires = "load", long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
     access: access::Args,
@@ -160,24 +159,6 @@ impl From<CheckArg> for ValueCheck {
 }
 
 impl Args {
-    /// Whether the command line asks for a load test.
-    pub(super) fn is_requested(&self) -> bool {
-        self.target.is_some() || self.rate.is_some() || self.closed || self.search.is_some()
-    }
-
-    /// Refuses options of a load test where none is requested: how to reach a server, and how to read a trace.
-    pub(super) fn refuse_options_without_load(&self) -> Result<(), Failure> {
-        if self.access.is_given() {
-            return Err(access::missing_target_failure());
-        }
-        if self.trace_input.is_given() {
-            return Err(Failure::usage(
-                "--key-column, --regex and the like: they need a target, or --rate, --closed or --search",
-            ));
-        }
-        Ok(())
-    }
-
     /// Measures, prints and writes the files.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         if self.threads > self.connections {

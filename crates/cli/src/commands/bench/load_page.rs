@@ -1,10 +1,10 @@
 //! The page of a load test: the distribution of the latency, and the run over time.
 
 use glasscache_lab::bench::live::{LoadMeasurement, Second};
+use glasscache_lab::text::{format_count, format_decimal};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
 use super::load_table::{LoadResult, format_sentence};
-use crate::table::{format_count, format_decimal};
 
 /// Percentiles of the chart.
 const CHART_PERCENTS: [f64; 12] =

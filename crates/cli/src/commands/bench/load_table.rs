@@ -6,9 +6,7 @@ use glasscache_lab::bench::live::{
     Bottleneck, Latencies, LoadMeasurement, Objective, TargetRatios, TriedRate,
 };
 use glasscache_lab::statistics::SteadinessKind;
-
-use crate::table::{Table, format_bytes, format_count, format_decimal};
-use crate::word_wrap::wrap;
+use glasscache_lab::text::{Table, format_bytes, format_count, format_decimal, wrap};
 
 /// What the command measured.
 pub(super) struct LoadResult {

@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use glasscache_lab::bench::ServerPair;
 use glasscache_lab::bench::misses::{
     ReplayComparison, Trace, list_trace_files, measure_point, with_forecasts,
 };
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{ServerPair, bounds};
+use glasscache_lab::text::{Table, format_count, wrap};
 use glasscache_sim::curve::ServerMemory;
 use serde_json::json;
 
 use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, format_count};
-use crate::word_wrap::wrap;
 
 /// The required ratios of avoidable misses: geometric mean, and worst point.
 const MEAN_RATIO_MAX: f64 = 0.82;
@@ -55,7 +54,7 @@ pub(super) struct Args {
 impl Args {
     /// Replays the chosen traces.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let servers = ServerPair { is_pinned: false, ..self.common.find_servers()? };
+        let servers = super::find_servers(&self.common.programs)?;
         let mut points = Vec::new();
         let mut found_trace_names = Vec::new();
         for path in list_trace_files(&self.traces_folder).map_err(failure)? {
@@ -88,16 +87,13 @@ impl Args {
         if !out.is_json() {
             print(out, &points, &ratios)?;
         }
-        let our_version = bounds::request_version(&servers).map_err(failure)?;
+        let our_version = servers.request_version().map_err(failure)?;
         let settings =
             json!({ "fractions": self.fractions, "requests_max": self.requests_max, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
-        let record_name = super::format_record_name("misses", self.trace_names.iter().cloned());
-        let record = Record::new(&record_name, &[("glasscache", &our_version)], settings, figures);
-        if out.is_json() {
-            out.set_result(&json!(record));
-        }
-        self.common.write_record(&record)?;
+        let versions = [("glasscache", our_version.as_str())];
+        let record = Record::new("misses", self.trace_names, &versions, settings, figures);
+        self.common.finish(out, &record)?;
         let all_forecasts_met = points.iter().all(is_forecast_met);
         Ok(if all_forecasts_met { Exit::Success } else { Exit::Finding })
     }

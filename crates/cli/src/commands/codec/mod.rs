@@ -14,6 +14,7 @@ use glasscache_lab::codec::{
     self, CodecResult, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines,
 };
 use glasscache_lab::target::Target;
+use glasscache_lab::text::format_count;
 use glasscache_sim::strategy::parse_bytes;
 use serde_json::{Value, json};
 
@@ -21,7 +22,6 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::table::format_count;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,10 +1,10 @@
 //! The page of `codec`: bytes against time of each form, the network speed at which each is fastest, the tables.
 
 use glasscache_lab::codec::{CallParts, Candidate, CodecResult};
+use glasscache_lab::text::{format_bytes, format_count, format_decimal};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
 use super::table::{CALL_PARTS, format_sentence};
-use crate::table::{format_bytes, format_count, format_decimal};
 
 /// Forms that are drawn over the speed of the network.
 const CHART_FORMS_MAX: usize = 5;

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use glasscache_lab::codec::{CallParts, Candidate, Choice, CodecResult, StorageRow};
+use glasscache_lab::text::{
+    Table, format_bytes, format_count, format_count_of, format_decimal, wrap,
+};
 use glasscache_sim::key_prefix::NO_PREFIX;
 
 use crate::page_table::ROWS_WITHOUT_ALL;
-use crate::table::{Table, format_bytes, format_count, format_count_of, format_decimal};
-use crate::word_wrap::wrap;
 
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 36.0;

@@ -14,6 +14,7 @@ mod table;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use glasscache_lab::text::{format_count, wrap};
 use glasscache_sim::curve::SERVER_STORE_BYTES_MIN;
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
@@ -23,9 +24,7 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::table::format_count;
 use crate::traces::{InputArgs, report_left_out};
-use crate::word_wrap::wrap;
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
 

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use glasscache_lab::text::{format_count, wrap};
 use glasscache_sim::curve::{SERVER_STORE_BYTES_MIN, ServerMemory};
 use glasscache_sim::page::{Chart, Mark, Page, Series, Table};
 use glasscache_sim::replay::PreparedTrace;
@@ -17,8 +18,6 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_titled_table;
 use crate::parallel::run_in_parallel;
-use crate::table::format_count;
-use crate::word_wrap::wrap;
 
 /// Ours, ours with 10 % more memory, memcached.
 const REPLAYS_PER_SIZE: usize = 3;

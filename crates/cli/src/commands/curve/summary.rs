@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use glasscache_lab::text::format_count_of;
 use glasscache_sim::curve::{
     Curve, Knee, MemoryTradeOff, MissRatioRange, compare_memory_and_policies, miss_ratio_range,
 };
@@ -11,7 +12,6 @@ use glasscache_sim::trace::intern::Mode;
 use serde_json::{Value, json};
 
 use super::jobs::CurveResults;
-use crate::table::format_count_of;
 
 /// Points of LRU's curve in JSON.
 const JSON_POINTS: u64 = 100;

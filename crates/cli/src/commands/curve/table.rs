@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use glasscache_lab::text::{format_count, format_count_of, wrap};
 use glasscache_sim::page::Table;
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
@@ -12,8 +13,6 @@ use super::jobs::{CurveResults, ReplayedPoint};
 use super::summary::{Summary, find_nearest_replayed_size, format_size};
 use super::{Args, ModeFlag};
 use crate::page_table::format_first_rows;
-use crate::table::{format_count, format_count_of};
-use crate::word_wrap::wrap;
 
 /// The replayed points as cells: policies, sizes, and the point of each pair that was replayed.
 pub(super) struct Grid<'a> {

@@ -1,8 +1,7 @@
 //! One fact of a trace: its name, its value in JSON, and how it is printed.
 
+use glasscache_lab::text::format_count;
 use serde_json::Value;
-
-use crate::table::format_count;
 
 /// One thing known of a trace.
 pub(super) struct Fact {

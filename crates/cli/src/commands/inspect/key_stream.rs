@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use glasscache_lab::text::{format_count, format_count_of};
 use glasscache_sim::trace::intern::Interner;
 use glasscache_sim::trace::{Batch, Columns, Op};
 use serde_json::{Value, json};
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use super::Contents;
 use super::fact::Fact;
 use crate::output::{Exit, Failure};
-use crate::table::{format_count, format_count_of};
 use crate::traces::InputArgs;
 
 /// What is counted of a key stream while it is read.

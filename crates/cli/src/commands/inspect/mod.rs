@@ -8,15 +8,14 @@ mod request_log;
 
 use std::path::PathBuf;
 
+use glasscache_lab::text::{format_two_columns, wrap};
 use glasscache_sim::page::{Page, Table};
 use serde_json::{Value, json};
 
-use crate::layout::format_two_columns;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_first_rows;
 use crate::traces::InputArgs;
-use crate::word_wrap::wrap;
 use fact::Fact;
 
 const EXAMPLES: &str = "\

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use glasscache_lab::text::{format_count, format_count_of, format_percent};
 use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::key_prefix::NO_PREFIX;
 use glasscache_sim::page::{Table, format_short_bytes};
@@ -19,7 +20,6 @@ use super::Contents;
 use super::fact::Fact;
 use crate::files::read_text;
 use crate::output::{Exit, Failure};
-use crate::table::{format_count, format_count_of, format_percent};
 use crate::traces::read_log;
 
 /// Items and prefixes in the tables and in JSON.

@@ -1,11 +1,11 @@
 //! The page of a profile: percentiles over size, the run over time, and what shorter runs would have reported.
 
 use glasscache_lab::profile::{CellPercentiles, Profile};
+use glasscache_lab::text::{format_count, format_decimal};
 use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 
 use super::table::{format_sentence, list_named_parts};
 use crate::live_target::LiveTarget;
-use crate::table::{format_count, format_decimal};
 
 /// The percentiles that are drawn, with their names.
 const PERCENTILES_DRAWN: [(f64, &str); 4] =

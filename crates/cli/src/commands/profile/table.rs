@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use glasscache_lab::profile::{CellPercentiles, GetTimes, Percentile, Profile, ProfileMeasurement};
 use glasscache_lab::statistics::SteadinessKind;
+use glasscache_lab::text::{Table, format_bytes, format_count, format_decimal, wrap};
 
 use crate::live_target::LiveTarget;
-use crate::table::{Table, format_bytes, format_count, format_decimal};
-use crate::word_wrap::wrap;
 
 /// The percentiles of the narrow table.
 const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];

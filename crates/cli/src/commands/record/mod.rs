@@ -14,6 +14,7 @@ use glasscache_client::Address;
 use glasscache_lab::record::{
     Options, RecordError, RecordedCounts, Recorder, read_dropped_lines, record,
 };
+use glasscache_lab::text::{format_count, format_duration, wrap};
 use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
@@ -23,8 +24,6 @@ use crate::files::{AtomicFile, to_write_failure};
 use crate::interrupts::new_stop_flag;
 use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{format_count, format_duration};
-use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use glasscache_lab::record::proxy::{Proxy, ProxyError, ProxyStats};
+use glasscache_lab::text::{format_count, wrap};
 use glasscache_record::Options;
 use serde_json::json;
 
 use super::Args;
 use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
-use crate::table::format_count;
-use crate::word_wrap::wrap;
 
 /// How soon the end is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

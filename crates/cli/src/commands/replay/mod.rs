@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
 use glasscache_lab::replay::{Replay, ReplayError, ReplayOutcome, ReplayPlan, Speed, fill};
+use glasscache_lab::text::{format_count_of, wrap};
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
@@ -27,9 +28,7 @@ use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_sentence_and_tables;
-use crate::table::format_count_of;
 use crate::traces::read_log;
-use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
 use results::{ReplaySetup, Results};
 

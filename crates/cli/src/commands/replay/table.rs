@@ -1,12 +1,12 @@
 //! The results of a replay as tables, a sentence and two curves, for the terminal and for the page.
 
+use glasscache_lab::text::format_count;
 use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::{Figures, P50_INDEX, P95_INDEX, PERCENTILES, SLOWDOWNS};
 use glasscache_sim::strategy::noise::Interval;
 
 use super::results::Results;
-use crate::table::format_count;
 
 /// Points of a curve.
 const CURVE_POINTS: usize = 300;

@@ -8,11 +8,11 @@ mod result;
 
 use std::path::{Path, PathBuf};
 
+use glasscache_lab::text::wrap;
 use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::word_wrap::wrap;
 use result::ResultFile;
 
 const EXAMPLES: &str = "\

@@ -1,10 +1,10 @@
 //! The page of a report: for each result its origin, its sentence, its figures as tables, and charts.
 
+use glasscache_lab::text::{format_count, format_decimal};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 use serde_json::{Map, Value};
 
 use super::result::ResultFile;
-use crate::table::{format_count, format_decimal};
 
 /// Rows of a table; more are in the file.
 const ROWS_MAX: usize = 60;

@@ -10,9 +10,9 @@ mod reports;
 use std::path::PathBuf;
 
 use glasscache_client::near::rollout::decision::{Action, recommend};
+use glasscache_lab::text::wrap;
 
 use crate::output::{Exit, Failure, Output};
-use crate::word_wrap::wrap;
 use reports::Reports;
 
 const EXAMPLES: &str = "\

@@ -3,10 +3,10 @@
 use glasscache_client::near::rollout::counts::GroupCounts;
 use glasscache_client::near::rollout::decision::{Recommendation, forecast_bound};
 use glasscache_client::near::rollout::metrics::{Estimate, METRICS, Metric};
+use glasscache_lab::text::{Table, format_count, format_decimal};
 use serde_json::{Value, json};
 
 use super::reports::Reports;
-use crate::table::{Table, format_count, format_decimal};
 
 /// What the reports are about, in a sentence.
 pub(super) fn describe_reports(reports: &Reports) -> String {

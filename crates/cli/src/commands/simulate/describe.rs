@@ -1,10 +1,9 @@
 //! Strategies in words: what a process keeps, and what it fetches together.
 
+use glasscache_lab::text::{format_count, format_count_of};
 use glasscache_sim::page::format_short_bytes;
 use glasscache_sim::strategy::report::KeptSizes;
 use glasscache_sim::strategy::{ChildrenRule, LocalRule, Strategy};
-
-use crate::table::{format_count, format_count_of};
 
 /// A strategy in words, such as "keep 312 items (4.00 MiB); LRU for 584 others; fetch children with what is missing".
 pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use glasscache_lab::text::format_count;
 use glasscache_sim::key_prefix::{DELIMITERS, NO_PREFIX, text_key_prefix};
 use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
@@ -10,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::NamedStrategy;
 use super::load::LoadedLog;
-use crate::table::format_count;
 
 /// Items in JSON.
 const ITEMS_MAX: usize = 10_000;

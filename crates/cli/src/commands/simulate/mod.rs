@@ -14,6 +14,7 @@ mod web;
 
 use std::path::PathBuf;
 
+use glasscache_lab::text::wrap;
 use glasscache_sim::page::Page;
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -25,7 +26,6 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::{ROWS_WITHOUT_ALL, format_first_rows};
 use crate::parallel;
-use crate::word_wrap::wrap;
 use load::LoadedLog;
 pub(super) use load::check_halves;
 

@@ -9,6 +9,7 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
+use glasscache_lab::text::wrap;
 use glasscache_sim::page::Page;
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::SIZES_MAX;
@@ -19,7 +20,6 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_first_rows;
 use crate::traces::InputArgs;
-use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a

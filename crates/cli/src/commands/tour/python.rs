@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::PARTS;
 use glasscache_lab::python::find_python_with;
+use glasscache_lab::text::{Table, format_bytes, format_count, format_decimal, wrap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Failure, Output};
-use crate::table::{Table, format_bytes, format_count, format_decimal};
-use crate::word_wrap::wrap;
 
 /// Time limit: the whole tour should take at most a minute or two.
 const TIME_MAX: Duration = Duration::from_mins(1);

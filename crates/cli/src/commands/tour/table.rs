@@ -1,12 +1,11 @@
 //! The output of a tour: the input, a table of memory and a table of speed.
 
+use glasscache_lab::text::{Table, format_bytes, format_count, format_decimal, wrap};
 use glasscache_lab::tour::{
     FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE_DEPTH, Stage, StageFigures, TourFigures,
 };
 
 use crate::output::{Failure, Output};
-use crate::table::{Table, format_bytes, format_count, format_decimal};
-use crate::word_wrap::wrap;
 
 pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> {
     let (items, size) = (format_count(folder.items() as u64), format_bytes(folder.user_bytes()));

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::access::Access;
 use crate::load::{self, LoadPlan, Pace, Picker, Report, ValueCheck, Values, Window};
+use crate::paired::measure_both;
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
@@ -260,42 +261,34 @@ pub fn compare(
     traffic: &Traffic,
     mut progress: impl FnMut(f64),
 ) -> Result<Comparison, EarlyEnd> {
-    let mut reports: [Vec<Report>; 2] = Default::default();
+    let mut pairs: Vec<(Report, Report)> = Vec::new();
     let rounds = count_rounds(settings.run_for, settings.pace);
     let run_for = settings.run_for / rounds;
     let mut early_end = None;
-    'rounds: for round in 0..rounds {
+    for round in 0..rounds {
         progress(f64::from(round) / f64::from(rounds));
-        let target_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for target_index in target_order {
-            let warm_up = if round == 0 { settings.warm_up } else { run_for / 10 };
-            let pace_and_times = (settings.pace, run_for, warm_up);
-            let report =
-                run_once(settings, targets[target_index], traffic, pace_and_times, (round, rounds));
-            match report.and_then(Report::complete) {
-                Ok(report) => reports[target_index].push(report),
-                Err(error) => {
-                    early_end = Some(EarlyEnd { target_index, error });
-                    break 'rounds;
-                }
+        let warm_up = if round == 0 { settings.warm_up } else { run_for / 10 };
+        let pace_and_times = (settings.pace, run_for, warm_up);
+        let measured = measure_both(round as usize, |target_index| {
+            let target = targets[target_index];
+            run_once(settings, target, traffic, pace_and_times, (round, rounds))
+                .and_then(Report::complete)
+                .map_err(|error| EarlyEnd { target_index, error })
+        });
+        match measured {
+            Ok(pair) => pairs.push(pair),
+            Err(end) if pairs.is_empty() => return Err(end),
+            Err(end) => {
+                early_end = Some(end);
+                break;
             }
         }
         if settings.is_stopped() {
             break;
         }
     }
-    let complete_round_count = reports[0].len().min(reports[1].len());
-    if complete_round_count == 0
-        && let Some(early_end) = early_end
-    {
-        return Err(early_end);
-    }
-    for target_reports in &mut reports {
-        target_reports.truncate(complete_round_count);
-    }
     let ratio_of = |figure: &dyn Fn(&Report) -> f64| {
-        let pairs = reports[0].iter().zip(&reports[1]);
-        RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
+        RatioInterval::of(pairs.iter().map(|(first, second)| figure(first) / figure(second)))
     };
     let are_servers_visible = targets.iter().all(|target| target.meter.workers() > 0);
     let ratios = TargetRatios {
@@ -304,7 +297,7 @@ pub fn compare(
         requests_per_second: ratio_of(&Report::rate),
         server_cpu_us: are_servers_visible.then(|| ratio_of(&Report::cpu_us)),
     };
-    let [first, second] = reports;
+    let (first, second): (Vec<Report>, Vec<Report>) = pairs.into_iter().unzip();
     Ok(Comparison {
         measured: [
             LoadMeasurement::of(&first, settings, &targets[0].meter),

@@ -3,21 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::layout::{TableLayout, format_table};
+use super::layout::{TableLayout, format_table};
 
 /// Spaces before each line.
 const INDENT: usize = 2;
 
 /// A table of text: the first columns are left-aligned, the others right-aligned.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
     left_column_count: usize,
 }
 
 impl Table {
     /// A table with this header; leading columns without a title, and at least the first column, are left-aligned.
-    pub(crate) fn new(titles: &[&str]) -> Table {
+    pub fn new(titles: &[&str]) -> Table {
         let left_column_count = titles.iter().take_while(|title| title.is_empty()).count().max(1);
         Table {
             rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()],
@@ -26,7 +26,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub(crate) fn push_row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn push_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Table {
 }
 
 /// A whole number with its thousands set apart: `1,234,567`.
-pub(crate) fn format_count(number: u64) -> String {
+pub fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -59,13 +59,13 @@ pub(crate) fn format_count(number: u64) -> String {
 }
 
 /// A number with its noun: `1 key`, `2,000 keys`.
-pub(crate) fn format_count_of(number: u64, singular: &str, plural: &str) -> String {
+pub fn format_count_of(number: u64, singular: &str, plural: &str) -> String {
     let noun = if number == 1 { singular } else { plural };
     format!("{} {noun}", format_count(number))
 }
 
 /// A number with about three digits: `0`, `0.123`, `1.23`, `12.3`, `1,234`.
-pub(crate) fn format_decimal(number: f64) -> String {
+pub fn format_decimal(number: f64) -> String {
     match number {
         n if !n.is_finite() => "-".to_owned(),
         0.0 => "0".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn format_decimal(number: f64) -> String {
 }
 
 /// Bytes in decimal units: `999 B`, `31.2 MB`.
-pub(crate) fn format_bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
     let mut amount = bytes as f64;
     let mut unit_index = 0;
@@ -94,12 +94,12 @@ pub(crate) fn format_bytes(bytes: u64) -> String {
 }
 
 /// A share from 0 to 1 as percent: `83.8 %`; a dash for `None`.
-pub(crate) fn format_percent(share: Option<f64>) -> String {
+pub fn format_percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
 /// A time span in its two greatest units: `1 d 2 h`, `3 min 20 s`, `1.5 s`, `250 ms`.
-pub(crate) fn format_duration(span: Duration) -> String {
+pub fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {

@@ -12,7 +12,7 @@ const PROSE_WIDTH_MAX: usize = 100;
 const NO_BREAK_PERCENT: &str = "\u{a0}%";
 
 /// `text` in lines that fit the terminal; a word that is too long for a line stays whole.
-pub(crate) fn wrap(text: &str) -> String {
+pub fn wrap(text: &str) -> String {
     let width = find_terminal_width().map_or(DEFAULT_WIDTH, |width| width.min(PROSE_WIDTH_MAX));
     let options = textwrap::Options::new(width)
         .break_words(false)
@@ -24,7 +24,7 @@ pub(crate) fn wrap(text: &str) -> String {
 
 /// The width for tables: that of the terminal, and without one no limit, so that what a script reads does not depend on
 /// a width.
-pub(crate) fn table_width() -> usize {
+pub(super) fn table_width() -> usize {
     find_terminal_width().unwrap_or(usize::MAX)
 }
 

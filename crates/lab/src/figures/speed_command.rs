@@ -1,139 +1,139 @@
-//! `glasscache bench`: CPU per request and latency compared with memcached, in interleaved rounds.
+//! `figures speed`: CPU per request and latency compared with memcached, in interleaved rounds.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::files::read_text;
-use crate::layout::format_two_columns;
-use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::speed::{
-    OTHER_CORES_MAX, ScenarioResult, SideMeasurement, SpeedBenchmark,
-};
-use glasscache_lab::bench::{Scenario, Spread, interference};
 use serde_json::json;
 
-use super::{CommonOptions, failure};
-use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, format_count, format_decimal};
-use crate::word_wrap::wrap;
+use super::command::{Failure, Measured, new_stop_flag, select_scenarios};
+use super::interference;
+use super::scenario::{Scenario, Versus};
+use super::speed::{OTHER_CORES_MAX, ScenarioResult, SideMeasurement, SpeedBenchmark};
+use crate::bench::record::Record;
+use crate::bench::{Error, Programs};
+use crate::paired::Spread;
+use crate::text::{Table, format_count, format_decimal, format_two_columns, wrap};
 
 /// Options of the speed benchmark.
 #[derive(clap::Args)]
-#[group(skip)]
-pub(crate) struct Args {
+pub(super) struct Args {
     #[command(flatten)]
-    common: CommonOptions,
-    /// Only the scenario of this name; may be repeated.
+    programs: Programs,
+    /// Only the scenario of this name; may be repeated
     #[arg(id = "scenario", long = "scenario", value_name = "NAME")]
     scenario_names: Vec<String>,
-    /// Paired rounds of each scenario [default: set by the scenario].
+    /// Paired rounds of each scenario [default: set by the scenario]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Scenarios from this file instead of the built-in ones.
+    /// Scenarios from this file instead of the built-in ones
     #[arg(id = "scenarios", long = "scenarios", value_name = "FILE")]
     scenarios_file: Option<PathBuf>,
-    /// List the scenarios and end.
-    #[arg(long)]
+    /// List the scenarios and end
+    #[arg(long, conflicts_with_all = ["rounds", "keep", "memcached", "glasscache"])]
     list: bool,
 }
 
 impl Args {
     /// Runs the chosen scenarios.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(super) fn run(self) -> Result<Measured, Failure> {
         let scenarios = self.select_scenarios()?;
         if self.list {
-            out.begin_list();
-            if out.is_json() {
-                for scenario in &scenarios {
-                    let (name, title) = (&scenario.name, &scenario.title);
-                    out.print_row(&json!({ "scenario": name, "title": title }))?;
-                }
-                return Ok(Exit::Success);
-            }
-            let rows = scenarios.into_iter().map(|scenario| (scenario.name, scenario.title));
-            out.print_bytes(format_two_columns(rows).as_bytes())?;
-            return Ok(Exit::Success);
+            return Ok(list(&scenarios));
         }
-        let servers = self.common.find_servers()?;
+        let servers =
+            super::with_own_glasscache(self.programs)?.find_pinned_servers(new_stop_flag()?)?;
         let layout = servers.layout.describe();
         let mut progress = |line: &str| eprintln!("  {line}");
-        let mut benchmark = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
+        let mut benchmark = SpeedBenchmark::start(servers.clone())?;
         let versions = benchmark.versions();
         let mut scenario_results = Vec::new();
-        let outcome: Result<(), Failure> = scenarios.iter().try_for_each(|scenario| {
+        let outcome: Result<(), Error> = scenarios.iter().try_for_each(|scenario| {
             let round_count = self.rounds.unwrap_or(scenario.rounds).max(1);
-            let scenario_result = match scenario.interference {
+            scenario_results.push(match scenario.interference {
                 Some(interference) => {
                     interference::run(&servers, scenario, interference, round_count, &mut progress)
                 }
                 None => benchmark.run(scenario, 0..round_count, &mut progress),
-            };
-            scenario_results.push(scenario_result.map_err(failure)?);
+            }?);
             Ok(())
         });
+        let ended_by = outcome.err().map(Failure::from);
+        if let (Some(failure), true) = (&ended_by, scenario_results.is_empty()) {
+            return Err(failure.clone());
+        }
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
         let names_and_versions =
             versions.each_ref().map(|(name, version)| (*name, version.as_str()));
-        let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
-        let record = Record::new(&name, &names_and_versions, settings, json!(scenario_results));
-        if !scenario_results.is_empty() && out.is_json() {
-            out.set_result(&json!(record));
-        } else if !scenario_results.is_empty() {
-            print(out, &scenario_results, &names_and_versions, &layout)?;
-        }
-        // What was measured before an end or an error has been printed, and is not kept.
-        outcome?;
-        self.common.write_record(&record)?;
-        Ok(Exit::Success)
+        let record = Record::new(
+            "speed",
+            self.scenario_names,
+            &names_and_versions,
+            settings,
+            json!(scenario_results),
+        );
+        let text = format_results(&scenario_results, &names_and_versions, &layout);
+        Ok(Measured::of_record(record, text, ended_by))
     }
 
     fn select_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
         let scenarios = match &self.scenarios_file {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
-                let text = read_text(path).map_err(|error| {
-                    Failure::new(Exit::Unreachable, format!("{}: {error}", path.display()))
-                })?;
-                Scenario::parse(&text)
-                    .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+                let to_failure =
+                    |error: String| Failure::usage(format!("{}: {error}", path.display()));
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| to_failure(error.to_string()))?;
+                Scenario::parse(&text).map_err(|error| to_failure(error.to_string()))?
             }
         };
-        super::select_scenarios(scenarios, &self.scenario_names)
+        select_scenarios(scenarios, &self.scenario_names)
     }
+}
+
+/// The names of the scenarios with their titles.
+fn list(scenarios: &[Scenario]) -> Measured {
+    let to_row =
+        |scenario: &Scenario| json!({ "scenario": scenario.name, "title": scenario.title });
+    let text = format_two_columns(
+        scenarios.iter().map(|scenario| (scenario.name.clone(), scenario.title.clone())),
+    );
+    Measured { result: scenarios.iter().map(to_row).collect(), text, record: None, ended_by: None }
 }
 
 const COLUMN_TITLES: [&str; 8] =
     ["", "requests/s", "CPU us", "user", "kernel", "p50 us", "p99 us", "p99.9 us"];
 
 /// The conclusion, what was demanded, then each scenario.
-fn print(
-    out: &Output,
+fn format_results(
     scenario_results: &[ScenarioResult],
     [(_, our_version), (_, their_version)]: &[(&str, &str); 2],
     layout: &str,
-) -> Result<(), Failure> {
+) -> String {
     let demands = list_demands(scenario_results);
-    out.print_line(wrap(&format_sentence(scenario_results, &demands)))?;
+    let mut text = wrap(&format_sentence(scenario_results, &demands)) + "\n";
     if !demands.is_empty() {
-        out.print_line(format!("\n{}", build_demands_table(&demands)))?;
+        let _ = write!(text, "\n{}\n", build_demands_table(&demands));
     }
     for scenario_result in scenario_results {
-        print_scenario(out, scenario_result)?;
+        text.push_str(&format_scenario(scenario_result));
     }
-    out.print_line("")?;
-    out.print_line(wrap(&format!(
-        "glasscache {our_version} beside memcached {their_version}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
-         glasscache / memcached in the same round, the median with its range; * marks a demand that is missed."
-    )))
+    text + "\n"
+        + &wrap(&format!(
+            "glasscache {our_version} beside memcached {their_version}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
+             glasscache / memcached in the same round, the median with its range; * marks a demand that is missed."
+        ))
 }
 
-fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), Failure> {
-    let is_meta_against_text =
-        scenario_result.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
-    let names = if is_meta_against_text { ["meta", "text"] } else { ["glasscache", "memcached"] };
+fn format_scenario(scenario_result: &ScenarioResult) -> String {
+    let names = match scenario_result.scenario.versus {
+        Versus::ClassicText => ["meta", "text"],
+        Versus::Peer => ["glasscache", "memcached"],
+    };
+    let rounds = &scenario_result.rounds;
     let sides: [Vec<&SideMeasurement>; 2] = [
-        scenario_result.rounds.iter().map(|(ours, _)| ours).collect(),
-        scenario_result.rounds.iter().map(|(_, theirs)| theirs).collect(),
+        rounds.iter().map(|(ours, _)| ours).collect(),
+        rounds.iter().map(|(_, theirs)| theirs).collect(),
     ];
     let mut table = Table::new(&COLUMN_TITLES);
     for (name, side) in names.iter().zip(&sides) {
@@ -151,13 +151,13 @@ fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), 
             format_count(median(|measurement| measurement.p999_us) as u64),
         ]);
     }
-    out.print_line(format!("\n{}", wrap(&scenario_result.scenario.title)))?;
-    out.print_line(table.to_string().trim_end())?;
-    out.print_line(wrap(&format_ratios(scenario_result)))?;
-    match format_notes(scenario_result) {
-        notes if notes.is_empty() => Ok(()),
-        notes => out.print_line(wrap(&notes)),
-    }
+    let title = wrap(&scenario_result.scenario.title);
+    let ratios = wrap(&format_ratios(scenario_result));
+    let notes = match format_notes(scenario_result) {
+        notes if notes.is_empty() => notes,
+        notes => wrap(&notes) + "\n",
+    };
+    format!("\n{title}\n{table}{ratios}\n{notes}")
 }
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`

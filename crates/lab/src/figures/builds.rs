@@ -7,9 +7,11 @@
 
 use serde::Serialize;
 
-use super::paired::ConfidenceInterval;
+use super::interference;
+use super::scenario::{Scenario, Versus};
 use super::speed::{Progress, SideMeasurement, SpeedBenchmark};
-use super::{Error, Scenario, ServerPair, Versus, interference};
+use crate::bench::{Error, ServerPair};
+use crate::paired::ConfidenceInterval;
 
 /// Pairs of one scenario in one pass.
 const PAIRS_PER_PASS: usize = 6;
@@ -19,45 +21,45 @@ const INTERFERENCE_SECONDS_FACTOR: f64 = 2.0;
 
 /// How long to measure, how often.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct PairPlan {
+pub(super) struct PairPlan {
     /// Pairs of each scenario.
     #[serde(rename = "pairs")]
-    pub pair_count: usize,
+    pub(super) pair_count: usize,
     /// How long each side of a pair is measured.
-    pub seconds: f64,
+    pub(super) seconds: f64,
 }
 
 /// All pairs of one scenario.
 #[derive(Debug, Clone, Serialize)]
-pub struct ComparedScenario {
+pub(super) struct ComparedScenario {
     /// The scenario.
-    pub scenario: Scenario,
+    pub(super) scenario: Scenario,
     /// The new build and the old one, pair by pair.
-    pub pairs: Vec<(SideMeasurement, SideMeasurement)>,
+    pub(super) pairs: Vec<(SideMeasurement, SideMeasurement)>,
     /// CPU per request, new over old.
     #[serde(rename = "cpu")]
-    pub cpu_ratio: ConfidenceInterval,
+    pub(super) cpu_ratio: ConfidenceInterval,
     /// Pairs during which other processes used more than 0.2 core.
     #[serde(rename = "disturbed")]
-    pub disturbed_pairs: usize,
+    pub(super) disturbed_pairs: usize,
 }
 
 /// The results of all scenarios.
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
+pub(super) struct Comparison {
     /// Scenario by scenario.
-    pub scenarios: Vec<ComparedScenario>,
+    pub(super) scenarios: Vec<ComparedScenario>,
     /// The geometric mean of the scenarios' median ratios.
     #[serde(rename = "mean")]
-    pub mean_cpu_ratio: f64,
+    pub(super) mean_cpu_ratio: f64,
     /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
     #[serde(rename = "mean_of_pairs")]
-    pub mean_cpu_ratio_of_pairs: ConfidenceInterval,
+    pub(super) mean_cpu_ratio_of_pairs: ConfidenceInterval,
 }
 
 impl Comparison {
     /// Sums the pairs up.
-    pub(crate) fn of(
+    pub(super) fn of(
         measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>,
     ) -> Self {
         let pair_count = measured_scenarios.iter().map(|(_, pairs)| pairs.len()).min().unwrap_or(0);
@@ -91,7 +93,7 @@ impl Comparison {
     }
 
     /// The scenario with the highest median ratio.
-    pub fn worst(&self) -> Option<&ComparedScenario> {
+    pub(super) fn worst(&self) -> Option<&ComparedScenario> {
         self.scenarios.iter().max_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median))
     }
 }
@@ -109,7 +111,7 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Compares the builds of `servers`: `glasscache` is the new one, the peer the old one.
-pub fn compare(
+pub(super) fn compare(
     servers: &ServerPair,
     scenarios: &[Scenario],
     pair_plan: PairPlan,

@@ -1,8 +1,8 @@
 //! Items with a thousand different TTLs: memory stays within its budget, and each item expires in the right second.
 
-use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::bench::{Error, ServerPair};
 use crate::load::{
     self, Batch, KeyResult, LoadPlan, NextStep, Rng, Size, Values, Workload, format_key,
 };

@@ -5,29 +5,63 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::find_median_ranks;
+
+/// The sides of a round in the order in which they are measured, A B and then B A, so that being measured second meets
+/// both alike.
+pub(crate) const fn order_sides(round: usize) -> [usize; 2] {
+    if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+}
+
+/// Measures both sides of a round in the order of [`order_sides`], and returns them as side 0 and side 1.
+pub(crate) fn measure_both<T, E>(
+    round: usize,
+    mut measure: impl FnMut(usize) -> Result<T, E>,
+) -> Result<(T, T), E> {
+    let [first_side, second_side] = order_sides(round);
+    let (first, second) = (measure(first_side)?, measure(second_side)?);
+    Ok(if first_side == 0 { (first, second) } else { (second, first) })
+}
+
+/// Finite values in ascending order.
+struct SortedValues(Vec<f64>);
+
+impl SortedValues {
+    fn new(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        Self(sorted)
+    }
+
+    /// The value of this rank, counted from 1, or the one nearest to it; 0 if there is none.
+    fn at_rank(&self, rank: usize) -> f64 {
+        let index = rank.clamp(1, self.0.len().max(1)) - 1;
+        self.0.get(index).copied().unwrap_or_default()
+    }
+
+    /// The middle value; the mean of the two middle ones where their number is even.
+    fn median(&self) -> f64 {
+        let count = self.0.len();
+        f64::midpoint(self.at_rank(count.div_ceil(2)), self.at_rank(count / 2 + 1))
+    }
+}
+
 /// A median and the range it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The middle value; the mean of the two middle ones where their number is even.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The smallest.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The largest.
-    pub max: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
     /// The spread of `values`; all zero if there is none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-        let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
-        Self {
-            median: f64::midpoint(value_at(last_index / 2), value_at(count / 2)),
-            min: value_at(0),
-            max: value_at(last_index),
-        }
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let sorted = SortedValues::new(values);
+        Self { median: sorted.median(), min: sorted.at_rank(1), max: sorted.at_rank(usize::MAX) }
     }
 
     /// The spread of `ours` over `theirs`, round by round.
@@ -41,53 +75,48 @@ impl Spread {
 
 /// A median with the interval that contains the true median with a probability of at least 95 %.
 ///
-/// The bounds are order statistics, so nothing is assumed about the distribution of the values: the k-th
-/// smallest and the k-th largest, with the largest k that keeps that probability. Fewer than six values
+/// The bounds are order statistics, so nothing is assumed about the distribution of the values. Fewer than six values
 /// cannot promise it: their interval is their whole range.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConfidenceInterval {
+pub(crate) struct ConfidenceInterval {
     /// The middle value; the mean of the two middle ones where their number is even.
-    pub median: f64,
+    pub(crate) median: f64,
     /// Its lower bound.
-    pub low: f64,
+    pub(crate) low: f64,
     /// Its upper bound.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 impl ConfidenceInterval {
     /// The interval of `values`; all zero if there is none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-        let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
-        let excluded = count_excluded_at_each_end(count);
+        let sorted = SortedValues::new(values);
+        let (low_rank, high_rank) = find_median_ranks(sorted.0.len());
         Self {
-            median: f64::midpoint(value_at(last_index / 2), value_at(count / 2)),
-            low: value_at(excluded),
-            high: value_at(last_index.saturating_sub(excluded)),
+            median: sorted.median(),
+            low: sorted.at_rank(low_rank),
+            high: sorted.at_rank(high_rank),
         }
     }
-}
-
-/// How many of `count` sorted values are outside the interval at each end: the largest k for which at most k of
-/// `count` tosses of a fair coin are heads with a probability of at most 2.5 %.
-fn count_excluded_at_each_end(count: usize) -> usize {
-    let (mut tail_probability, mut binomial_term) =
-        (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
-    for head_count in 0..count / 2 {
-        tail_probability += binomial_term;
-        if tail_probability > 0.025 {
-            return head_count.saturating_sub(1);
-        }
-        binomial_term *= (count - head_count) as f64 / (head_count + 1) as f64;
-    }
-    0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_side_is_measured_first_in_every_other_round() {
+        let mut measured_sides = Vec::new();
+        for round in 0..3 {
+            let sides: Result<_, ()> = measure_both(round, |side| {
+                measured_sides.push(side);
+                Ok(side)
+            });
+            assert_eq!(sides, Ok((0, 1)));
+        }
+        assert_eq!(measured_sides, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(measure_both(1, Err::<(), usize>), Err(1));
+    }
 
     #[test]
     fn an_interval_of_the_median_has_the_ranks_of_the_sign_test() {

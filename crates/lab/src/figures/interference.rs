@@ -1,4 +1,4 @@
-//! The scenarios with interference of `glasscache bench`: how the tail latency of a reader grows while other clients make
+//! The scenarios with interference of `figures speed`: how the tail latency of a reader grows while other clients make
 //! the index double, fill the memory, or transfer large values.
 //!
 //! The reader runs an open loop on its own connections and its own CPU; a second generator causes the interference.
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::paired::Spread;
 use super::scenario::{Interference, Scenario};
 use super::speed::{Progress, ScenarioResult, SideMeasurement, fill, measure_load};
-use super::{Error, ServerPair};
+use crate::bench::{Error, ServerPair};
 use crate::load::{
     self, Batch, Fill, KeyResult, LoadPlan, MixedWorkload, NextStep, Pace, Picker, Size, Values,
     Window, Workload, format_key,
 };
+use crate::paired::{Spread, measure_both};
 use crate::proc::Meter;
 use crate::server_process::{ServerCommand, ServerProcess};
 
@@ -45,29 +45,19 @@ const INTERFERENCE_CONNECTIONS: usize = 16;
 const FIRST_INTERFERENCE_ID: u64 = 1 << 59;
 
 /// Runs a scenario with interference.
-pub fn run(
+pub(super) fn run(
     servers: &ServerPair,
     scenario: &Scenario,
     interference: Interference,
     rounds: usize,
     progress: &mut Progress<'_>,
 ) -> Result<ScenarioResult, Error> {
-    let memory_mib = choose_memory_mib(interference);
     let (mut measured_rounds, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        let measure_ours = || {
-            measure_side(servers, &servers.ours(memory_mib), scenario, interference, round as u64)
-        };
-        let measure_theirs = || {
-            measure_side(servers, &servers.theirs(memory_mib), scenario, interference, round as u64)
-        };
-        let (our_measurement, their_measurement) = if round % 2 == 0 {
-            let our_measurement = measure_ours()?;
-            (our_measurement, measure_theirs()?)
-        } else {
-            let their_measurement = measure_theirs()?;
-            (measure_ours()?, their_measurement)
-        };
+        let (our_measurement, their_measurement) = measure_both(round, |side| {
+            let server_command = server_of_side(servers, side, interference);
+            measure_side(servers, &server_command, scenario, interference, round as u64)
+        })?;
         progress(&format!(
             "{}: round {} of {rounds}: p99 {:.0} us (alone {:.0}) against {:.0} us (alone {:.0})",
             scenario.title,
@@ -96,18 +86,17 @@ pub(super) fn measure_pair(
     interference: Interference,
     round: usize,
 ) -> Result<(SideMeasurement, SideMeasurement), Error> {
+    measure_both(round, |side| {
+        let server_command = server_of_side(servers, side, interference);
+        Reader::start(servers, &server_command, scenario)?
+            .measure_with_interference(interference, round as u64)
+    })
+}
+
+/// glasscache on side 0, the other server on side 1.
+fn server_of_side(servers: &ServerPair, side: usize, interference: Interference) -> ServerCommand {
     let memory_mib = choose_memory_mib(interference);
-    let measure_server = |server_command: ServerCommand| {
-        let reader = Reader::start(servers, &server_command, scenario)?;
-        reader.measure_with_interference(interference, round as u64)
-    };
-    if round.is_multiple_of(2) {
-        let ours = measure_server(servers.ours(memory_mib))?;
-        Ok((ours, measure_server(servers.theirs(memory_mib))?))
-    } else {
-        let theirs = measure_server(servers.theirs(memory_mib))?;
-        Ok((measure_server(servers.ours(memory_mib))?, theirs))
-    }
+    if side == 0 { servers.ours(memory_mib) } else { servers.theirs(memory_mib) }
 }
 
 const fn choose_memory_mib(interference: Interference) -> u64 {

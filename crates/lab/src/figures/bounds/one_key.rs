@@ -2,8 +2,8 @@
 
 use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
-use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::bench::{Error, ServerPair};
 use crate::load::{self, Batch, KeyResult, LoadPlan, NextStep, Tally, Workload};
 use crate::server_process::ServerProcess;
 

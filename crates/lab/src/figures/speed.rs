@@ -12,11 +12,11 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::paired::Spread;
 use super::scenario::{Scenario, Versus};
-use super::{Error, ServerPair};
 use crate::access::{Access, Protocol};
+use crate::bench::{Error, ServerPair};
 use crate::load::{self, Fill, LoadPlan, MixedWorkload, Pace, Picker, Report, Values, Window};
+use crate::paired::{Spread, measure_both};
 use crate::server_process::ServerProcess;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
@@ -29,35 +29,35 @@ const FILL_PASSES_MAX: u64 = 12;
 const FILL_DEPTH: usize = 64;
 
 /// Above this many cores taken by others a round is called disturbed.
-pub const OTHER_CORES_MAX: f64 = 0.2;
+pub(super) const OTHER_CORES_MAX: f64 = 0.2;
 
 /// One side of one round.
 #[derive(Debug, Clone, Serialize)]
-pub struct SideMeasurement {
+pub(super) struct SideMeasurement {
     /// Completed requests per second.
-    pub requests_per_s: f64,
+    pub(super) requests_per_s: f64,
     /// Server CPU per request, microseconds.
-    pub cpu_us: f64,
+    pub(super) cpu_us: f64,
     /// User part of it.
-    pub user_us: f64,
+    pub(super) user_us: f64,
     /// Kernel part of it.
-    pub kernel_us: f64,
+    pub(super) kernel_us: f64,
     /// 50th percentile of latency, from the intended time in an open loop.
-    pub p50_us: f64,
+    pub(super) p50_us: f64,
     /// 99th.
-    pub p99_us: f64,
+    pub(super) p99_us: f64,
     /// 99.9th.
-    pub p999_us: f64,
+    pub(super) p999_us: f64,
     /// 99th from the send time.
-    pub(crate) p99_from_send_us: f64,
+    pub(super) p99_from_send_us: f64,
     /// Generator CPU per request, microseconds.
-    pub(crate) generator_us: f64,
+    pub(super) generator_us: f64,
     /// Cores taken by other processes.
-    pub other_cores: f64,
+    pub(super) other_cores: f64,
     /// The generator was the limit.
-    pub is_generator_bound: bool,
+    pub(super) is_generator_bound: bool,
     /// Gets that missed.
-    pub misses: u64,
+    pub(super) misses: u64,
 }
 
 impl SideMeasurement {
@@ -80,33 +80,33 @@ impl SideMeasurement {
     }
 
     /// Whether other processes used enough CPU to distort latencies.
-    pub(crate) fn is_disturbed(&self) -> bool {
+    pub(super) fn is_disturbed(&self) -> bool {
         self.other_cores > OTHER_CORES_MAX
     }
 }
 
 /// All rounds of a scenario: glasscache (or meta) first, memcached (or classic text) second.
 #[derive(Debug, Clone, Serialize)]
-pub struct ScenarioResult {
+pub(super) struct ScenarioResult {
     /// The scenario.
-    pub scenario: Scenario,
+    pub(super) scenario: Scenario,
     /// Both sides of each round.
-    pub rounds: Vec<(SideMeasurement, SideMeasurement)>,
+    pub(super) rounds: Vec<(SideMeasurement, SideMeasurement)>,
     /// Ratio of CPU per request.
     #[serde(rename = "cpu")]
-    pub cpu_ratio: Spread,
+    pub(super) cpu_ratio: Spread,
     /// Ratio of the 99th percentiles.
     #[serde(rename = "p99")]
-    pub p99_ratio: Spread,
+    pub(super) p99_ratio: Spread,
     /// Ratio of the 99.9th percentiles.
     #[serde(rename = "p999")]
-    pub p999_ratio: Spread,
+    pub(super) p999_ratio: Spread,
     /// Rounds in which others took over 0.2 core.
     #[serde(rename = "disturbed")]
-    pub disturbed_rounds: usize,
+    pub(super) disturbed_rounds: usize,
     /// For scenarios with interference: the reader's 99th percentile over that without interference, for glasscache
     /// and memcached.
-    pub p99_of_calm: Option<(Spread, Spread)>,
+    pub(super) p99_of_calm: Option<(Spread, Spread)>,
 }
 
 impl ScenarioResult {
@@ -126,7 +126,7 @@ impl ScenarioResult {
     }
 
     /// Each required ratio of the scenario: its name, the bound, and the measured ratio.
-    pub fn compare_with_required_ratios(&self) -> Vec<(&'static str, f64, f64)> {
+    pub(super) fn compare_with_required_ratios(&self) -> Vec<(&'static str, f64, f64)> {
         let required = &self.scenario.required_ratios;
         let measured_p99_of_calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
@@ -144,10 +144,10 @@ impl ScenarioResult {
 }
 
 /// Receives progress messages of a running benchmark.
-pub(crate) type Progress<'a> = dyn FnMut(&str) + 'a;
+pub(super) type Progress<'a> = dyn FnMut(&str) + 'a;
 
 /// Both servers, filled as far as the previous scenarios needed.
-pub struct SpeedBenchmark {
+pub(super) struct SpeedBenchmark {
     servers: ServerPair,
     ours: ServerProcess,
     theirs: ServerProcess,
@@ -157,19 +157,19 @@ pub struct SpeedBenchmark {
 
 impl SpeedBenchmark {
     /// Starts both servers.
-    pub fn start(servers: ServerPair) -> Result<Self, Error> {
+    pub(super) fn start(servers: ServerPair) -> Result<Self, Error> {
         let ours = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
         let theirs = servers.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
         Ok(Self { servers, ours, theirs, filled_key_spaces: BTreeSet::new() })
     }
 
     /// The replies of both servers to `version`.
-    pub fn versions(&self) -> [(&'static str, String); 2] {
+    pub(super) fn versions(&self) -> [(&'static str, String); 2] {
         [("glasscache", self.ours.version.clone()), ("memcached", self.theirs.version.clone())]
     }
 
     /// Runs these rounds of a scenario that needs no servers of its own; a round's number is its seed.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         scenario: &Scenario,
         round_indices: Range<usize>,
@@ -181,16 +181,8 @@ impl SpeedBenchmark {
         let mut measured_rounds = Vec::with_capacity(round_indices.len());
         let rounds_end = round_indices.end;
         for round in round_indices {
-            let is_glasscache_first = round % 2 == 0;
-            let first_measured =
-                self.measure_side(scenario, &values, is_glasscache_first, round)?;
-            let second_measured =
-                self.measure_side(scenario, &values, !is_glasscache_first, round)?;
-            let (ours, theirs) = if is_glasscache_first {
-                (first_measured, second_measured)
-            } else {
-                (second_measured, first_measured)
-            };
+            let (ours, theirs) =
+                measure_both(round, |side| self.measure_side(scenario, &values, side == 0, round))?;
             progress(&format!(
                 "{}: round {} of {rounds_end}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
                 scenario.title,

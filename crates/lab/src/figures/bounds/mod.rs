@@ -10,8 +10,7 @@ mod writes;
 
 use serde::Serialize;
 
-use super::{Error, ServerPair};
-use crate::server_process::send_line;
+use crate::bench::{Error, ServerPair};
 use one_key::check_one_key;
 use stalled::check_stalled_clients;
 use ttls::check_ttls;
@@ -22,18 +21,18 @@ const MEMORY_MIB: u64 = 64;
 
 /// A figure with its bound.
 #[derive(Debug, Clone, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The name of the workload.
     #[serde(rename = "what")]
-    pub name: String,
+    pub(crate) name: String,
     /// The bound.
     #[serde(rename = "at_most")]
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// The measured value.
     #[serde(rename = "found")]
-    pub measured: f64,
+    pub(crate) measured: f64,
     /// The unit, and what else a reader should know.
-    pub note: String,
+    pub(crate) note: String,
 }
 
 impl Finding {
@@ -42,13 +41,13 @@ impl Finding {
     }
 
     /// Whether the value is within the bound.
-    pub fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.measured <= self.bound
     }
 }
 
 /// The budget of a server: 1.02 x `-m` + 16 MiB, in MiB.
-pub fn compute_budget_mib(memory_mib: u64) -> f64 {
+pub(crate) fn compute_budget_mib(memory_mib: u64) -> f64 {
     1.02 * memory_mib as f64 + 16.0
 }
 
@@ -57,7 +56,7 @@ fn bytes_to_mib(bytes: u64) -> f64 {
 }
 
 /// Checks the memory of an empty server with `-m 1024`.
-pub(crate) fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
     let resident_mib = bytes_to_mib(server.read_resident_bytes());
     Ok(vec![Finding::new("empty server at -m 1024", 8.0, resident_mib, "MiB resident")])
@@ -67,16 +66,10 @@ pub(crate) fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, E
 pub(crate) type BoundCheck = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
 
 /// All checks, by name.
-pub const ALL_CHECKS: [(&str, BoundCheck); 5] = [
+pub(crate) const ALL_CHECKS: [(&str, BoundCheck); 5] = [
     ("empty", check_empty_server),
     ("one-key", check_one_key),
     ("ttls", check_ttls),
     ("stalled", check_stalled_clients),
     ("read-your-writes", check_read_your_writes),
 ];
-
-/// The reply of the server under test to the version command.
-pub fn request_version(servers: &ServerPair) -> Result<String, Error> {
-    let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
-    send_line(server.address, "version").map_err(Error::Start)
-}

@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::memory::fill;
 use super::super::scenario::Scenario;
 use super::super::speed::measure_load;
-use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::bench::memory::fill;
+use crate::bench::{Error, ServerPair};
 use crate::load::{Size, Values, format_key};
 
 /// Clients that request megabytes and do not read them, uploads that stop half-way, and a normal reader at the same

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::memory::{FillSize, fill};
-use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::bench::memory::{FillSize, fill};
+use crate::bench::{Error, ServerPair};
 use crate::load::{self, Fill, LoadPlan, Size, ValueSource, Values};
 use crate::proc::Meter;
 

@@ -11,56 +11,56 @@ const BUILT_IN_SCENARIOS: &str = include_str!("../../../../bench/scenarios/speed
 /// One scenario.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scenario {
+pub(super) struct Scenario {
     /// Its short name, for `--scenario`.
-    pub name: String,
+    pub(super) name: String,
     /// Its line in the table.
-    pub title: String,
+    pub(super) title: String,
     /// How many keys there are.
     #[serde(default = "default_keys")]
-    pub keys: u64,
+    pub(super) keys: u64,
     /// Length of each value.
-    pub value_bytes: u32,
+    pub(super) value_bytes: u32,
     /// Connections over all threads.
     #[serde(default = "default_connections")]
-    pub connections: usize,
+    pub(super) connections: usize,
     /// Requests a connection sends before it waits.
     #[serde(default = "default_depth")]
-    pub depth: usize,
+    pub(super) depth: usize,
     /// Keys of a get.
     #[serde(default = "default_keys_per_get")]
-    pub keys_per_get: usize,
+    pub(super) keys_per_get: usize,
     /// Share of sets.
     #[serde(default)]
-    pub(crate) write_share: f64,
+    pub(super) write_share: f64,
     /// Exponent of Zipf's law; uniform without.
-    pub zipf: Option<f64>,
+    pub(super) zipf: Option<f64>,
     /// Of its requests; values are stored by classic text before.
     #[serde(default)]
-    pub protocol: Protocol,
+    pub(super) protocol: Protocol,
     /// Requests a second of an open loop; a closed loop without.
-    pub rate: Option<f64>,
+    pub(super) rate: Option<f64>,
     /// How long each side of a round is measured.
     #[serde(default = "default_seconds")]
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// How many paired rounds.
     #[serde(default = "default_rounds")]
-    pub rounds: usize,
+    pub(super) rounds: usize,
     /// The two sides.
     #[serde(default)]
-    pub versus: Versus,
+    pub(super) versus: Versus,
     /// The interference with the reader.
     #[serde(rename = "beside")]
-    pub interference: Option<Interference>,
+    pub(super) interference: Option<Interference>,
     /// Ratios that must not be exceeded.
     #[serde(default, rename = "demand")]
-    pub(crate) required_ratios: RequiredRatios,
+    pub(super) required_ratios: RequiredRatios,
 }
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Versus {
+pub(super) enum Versus {
     /// glasscache with the other server of the pair, which is a memcached or another build of glasscache.
     #[default]
     Peer,
@@ -72,7 +72,7 @@ pub enum Versus {
 /// The interference with a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Interference {
+pub(super) enum Interference {
     /// 100 k/s new keys while the index doubles twice.
     Growth,
     /// 100 k/s new keys while memory is full.
@@ -84,15 +84,15 @@ pub enum Interference {
 /// Ratios glasscache / memcached.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RequiredRatios {
+pub(super) struct RequiredRatios {
     /// CPU per request.
-    pub cpu: Option<f64>,
+    pub(super) cpu: Option<f64>,
     /// 99th percentile of latency.
-    pub p99: Option<f64>,
+    pub(super) p99: Option<f64>,
     /// 99.9th percentile of latency.
-    pub(crate) p999: Option<f64>,
+    pub(super) p999: Option<f64>,
     /// 99th percentile with interference, over that of glasscache without.
-    pub p99_of_calm: Option<f64>,
+    pub(super) p99_of_calm: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -102,22 +102,22 @@ struct ScenarioFile {
 
 impl Scenario {
     /// The scenarios built into the binary.
-    pub fn built_in() -> Result<Vec<Self>, toml::de::Error> {
+    pub(super) fn built_in() -> Result<Vec<Self>, toml::de::Error> {
         Self::parse(BUILT_IN_SCENARIOS)
     }
 
     /// The scenarios of a file's text.
-    pub fn parse(text: &str) -> Result<Vec<Self>, toml::de::Error> {
+    pub(super) fn parse(text: &str) -> Result<Vec<Self>, toml::de::Error> {
         toml::from_str::<ScenarioFile>(text).map(|file| file.scenario)
     }
 
     /// The first of this scenario's keys: values of one size share a key space.
-    pub(crate) fn first_id(&self) -> u64 {
+    pub(super) fn first_id(&self) -> u64 {
         u64::from(self.value_bytes) << 36
     }
 
     /// Length of its values.
-    pub(crate) const fn size(&self) -> Size {
+    pub(super) const fn size(&self) -> Size {
         Size::Fixed(self.value_bytes)
     }
 }

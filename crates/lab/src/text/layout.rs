@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::word_wrap::table_width;
+use super::word_wrap::table_width;
 
 /// Spaces between two columns.
 const COLUMN_GAP: usize = 2;
@@ -13,22 +13,22 @@ const PROSE_WIDTH_MIN: usize = 20;
 
 /// How a table is to be printed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TableLayout<'a> {
+pub struct TableLayout<'a> {
     /// Spaces before each line.
-    pub(crate) indent: usize,
+    pub indent: usize,
     /// Leading columns that name the row: every block repeats them.
-    pub(crate) name_column_count: usize,
+    pub name_column_count: usize,
     /// Whether each column is right-aligned.
-    pub(crate) is_right_aligned: &'a [bool],
+    pub is_right_aligned: &'a [bool],
 }
 
 /// Formats a table, whose first row is the header, for the terminal, or without a limit if stdout is not a terminal.
-pub(crate) fn format_table(rows: &[&Vec<String>], layout: TableLayout<'_>) -> String {
+pub fn format_table(rows: &[&Vec<String>], layout: TableLayout<'_>) -> String {
     fit_to_width(rows, layout, table_width())
 }
 
 /// Formats names and a text about each, in two columns.
-pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)>) -> String {
+pub fn format_two_columns(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, text)| vec![name, text]).collect();
     let layout = TableLayout { indent: 0, name_column_count: 1, is_right_aligned: &[] };
     format_table(&rows.iter().collect::<Vec<_>>(), layout)

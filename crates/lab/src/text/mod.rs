@@ -1,0 +1,12 @@
+//! Text for a terminal: tables, wrapped sentences, numbers with separators and units.
+
+mod layout;
+mod table;
+mod word_wrap;
+
+pub use layout::{TableLayout, format_table, format_two_columns};
+pub use table::{
+    Table, format_bytes, format_count, format_count_of, format_decimal, format_duration,
+    format_percent,
+};
+pub use word_wrap::wrap;
