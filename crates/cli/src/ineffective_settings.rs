@@ -3,7 +3,6 @@
 //! What clap cannot express stands here: one table of rules over the arguments that were given on the command line.
 //! Arguments that exclude or require each other whatever their values are declared where they are defined.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use clap::ArgMatches;
@@ -67,17 +66,6 @@ const RULES: &[IneffectiveRule] = &[
                     && !has_matching_value(matches, "policies", is_random_policy))
         },
         reason: "nothing is drawn, neither a sample nor by a policy: leave it out",
-    },
-    IneffectiveRule {
-        command: "curve",
-        settings: &["misses", "at", "cost_per_gb"],
-        is_without_effect: |matches| {
-            matches.get_flag("json")
-                && !is_given(matches, "html")
-                && !matches.get_flag("server")
-                && !has_summary_in_json(matches)
-        },
-        reason: "the JSON results of named policies are their misses alone: leave out --policies or --json",
     },
     IneffectiveRule {
         command: "curve",
@@ -232,13 +220,6 @@ fn is_random_policy(name: &str) -> bool {
     }
 }
 
-/// Whether the JSON results of `curve` have a summary besides the misses: not if policies are named.
-fn has_summary_in_json(matches: &ArgMatches) -> bool {
-    let mut policies = matches.get_raw("policies").into_iter().flatten();
-    let is_group = |name: &OsStr| name == "common" || name == "none";
-    policies.next().is_none_or(is_group) && policies.next().is_none()
-}
-
 /// Whether an argument is on the command line.
 fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.value_source(name) == Some(ValueSource::CommandLine)
@@ -278,8 +259,6 @@ mod tests {
             ("curve a.csv --size-column bytes", "objects are counted"),
             ("curve a.csv --policies lru,sieve --seed 3", "nothing is drawn"),
             ("curve a.csv --server --seed 3", "nothing is drawn"),
-            ("curve a.csv --policies lru --json --misses 5", "named policies"),
-            ("curve a.csv --policies common,lru --json --at 5", "named policies"),
             ("curve a.csv --policies lru --all", "names of policies"),
             ("curve a.csv --policies none --all", "names of policies"),
             ("curve a.csv --all --json", "--all has no effect: the JSON"),
@@ -323,6 +302,8 @@ mod tests {
             "curve a.csv --policies lru,lhd --seed 3",
             "curve a.csv --policies lru --sample 10 --seed 3",
             "curve a.csv --policies none --json --misses 5",
+            "curve a.csv --policies lru --json --misses 5",
+            "curve a.csv --policies common,lru --json --at 5",
             "curve a.csv --policies lru --json --misses 5 --html a.html",
             "curve a.csv --server --json --misses 5",
             "curve a.csv --policies all --all",

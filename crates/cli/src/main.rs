@@ -19,6 +19,7 @@ mod page_table;
 mod parallel;
 #[cfg(test)]
 mod reference;
+mod report;
 mod server_signals;
 mod settings;
 mod traces;

@@ -40,6 +40,22 @@ fn the_output_for_a_generated_trace_matches_the_snapshots() {
     insta::assert_snapshot!("curve_json", text);
 }
 
+#[test]
+fn the_shape_of_the_json_does_not_depend_on_how_policies_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = ["generate", "zipf", "t.csv", "--requests", "500", "--keys", "50"];
+    run_and_read_stdout(folder.path(), &generate);
+    for policies in ["common", "none", "all", "lru", "LRU,2q", "common,BeladySize"] {
+        let arguments = ["curve", "t.csv", "--policies", policies, "--misses", "20", "--json"];
+        let text = run_and_read_stdout(folder.path(), &arguments);
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut names: Vec<&String> = document["result"].as_object().unwrap().keys().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["answer", "lru", "results", "run"], "{policies}");
+        assert_eq!(document["result"]["answer"]["wanted_miss_ratio"], 0.2, "{policies}");
+    }
+}
+
 /// The first cell of each row of the table of policies.
 fn list_printed_policies(text: &str) -> Vec<&str> {
     let rows = text.lines().skip_while(|line| !line.starts_with("policy "));
@@ -252,7 +268,7 @@ fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
     all_arguments.extend(arguments);
     let document: serde_json::Value =
         serde_json::from_str(&run_and_read_stdout(folder, &all_arguments)).unwrap();
-    let text = document.to_string();
+    let text = document["result"]["results"].to_string();
     let ratios = text.split("\"miss_ratio\":").skip(1);
     ratios.map(|rest| rest.split([',', '}']).next().unwrap_or_default().to_owned()).collect()
 }

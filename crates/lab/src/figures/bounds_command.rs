@@ -1,5 +1,7 @@
 //! `figures bounds`: the bounds that a server always keeps, and its memory through fills of shifting sizes.
 
+use std::fmt::Write as _;
+
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
@@ -141,7 +143,7 @@ fn format_results(results: &[PartResult]) -> String {
     let conclusions: Vec<&str> = results.iter().map(|result| result.conclusion.as_str()).collect();
     let mut text = wrap(&format!("In memory: {}.", conclusions.join("; "))) + "\n";
     for PartResult { title, table, .. } in results {
-        text.push_str(&format!("\n{}\n{table}", wrap(title)));
+        let _ = write!(text, "\n{}\n{table}", wrap(title));
     }
     text
 }

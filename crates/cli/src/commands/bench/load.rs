@@ -14,8 +14,7 @@ use glasscache_lab::text::{format_count, format_decimal};
 use glasscache_sim::trace::Columns;
 use serde_json::{Value, json};
 
-use super::load_page;
-use super::load_table::{self, LoadResult};
+use super::load_report::{LoadResult, build_report};
 use super::load_values::{
     MixArg, PopularityArg, SizeArg, parse_mix, parse_popularity, parse_rate, parse_size,
 };
@@ -24,7 +23,7 @@ use crate::files::write_atomically;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
+use crate::report::Detail;
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
@@ -180,11 +179,9 @@ impl Args {
         let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
         let target_descriptions: Vec<String> =
             targets.iter().map(|target| target.describe()).collect();
-        if out.is_json() {
-            out.set_result(&self.to_document(&targets, &traffic, &result));
-        } else {
-            out.print_line(load_table::format_result(&target_descriptions, &result).trim_end())?;
-        }
+        let document = self.to_document(&targets, &traffic, &result);
+        let report = build_report(&target_descriptions, &result, document);
+        report.print(out, Detail::default())?;
         for warning in list_warnings(&result) {
             eprintln!("warning: {warning}");
         }
@@ -205,16 +202,8 @@ impl Args {
                 &live::format_interval_log(result.measured.started_at, &result.measured.by_second)?,
             )?;
         }
-        if let Some(path) = &self.html {
-            page_file::write(
-                path,
-                load_page::build_page(&target_descriptions, &result),
-                &self.input_files(),
-            )?;
-            eprintln!("page written to {}", path.display());
-        }
-        let wrong_values = result.measured.wrong_values
-            + result.other_and_ratio.as_ref().map_or(0, |(other, _)| other.wrong_values);
+        report.write_page(self.html.as_deref(), &self.input_files())?;
+        let wrong_values: u64 = result.all_measured().map(|measured| measured.wrong_values).sum();
         Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
     }
 
@@ -384,9 +373,6 @@ impl Args {
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         let mut document = json!(result.measured);
-        let target_descriptions: Vec<String> =
-            targets.iter().map(|target| target.describe()).collect();
-        document["sentence"] = json!(load_table::format_sentence(&target_descriptions, result));
         document["target"] = targets.first().map_or(Value::Null, target_json);
         if let Some((other, ratio)) = &result.other_and_ratio {
             document["vs"] = json!(other);
@@ -407,10 +393,8 @@ impl Args {
 
 /// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
 fn list_warnings(result: &LoadResult) -> Vec<String> {
-    let all_measured = std::iter::once(&result.measured)
-        .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
     let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
-    if !all_measured.into_iter().any(is_mostly_misses) {
+    if !result.all_measured().any(is_mostly_misses) {
         return Vec::new();
     }
     vec![

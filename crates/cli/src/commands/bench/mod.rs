@@ -4,8 +4,7 @@
 //! goes to stderr.
 
 mod load;
-mod load_page;
-mod load_table;
+mod load_report;
 mod load_values;
 mod memory;
 mod misses;
@@ -97,7 +96,8 @@ fn find_servers(programs: &Programs) -> Result<ServerPair, Failure> {
 
 /// The exit code of a benchmark's error.
 fn failure(error: Error) -> Failure {
-    let exit = match &error {
+    let message = error.to_string();
+    let exit = match error {
         error if error.is_stop() => {
             return Failure::new(Exit::Interrupted, "stopped; nothing is left behind");
         }
@@ -105,5 +105,5 @@ fn failure(error: Error) -> Failure {
         Error::WrongReplies { .. } => Exit::Finding,
         Error::Load { .. } => Exit::BadData,
     };
-    Failure::new(exit, error.to_string())
+    Failure::new(exit, message)
 }

@@ -1,8 +1,7 @@
 //! `glasscache codec`: what serialising and compressing values costs, and which codec a client should use.
 
-mod page;
+mod report;
 mod sampling;
-mod table;
 
 use std::fs::Metadata;
 use std::path::PathBuf;
@@ -10,18 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use glasscache_lab::access::{Credentials, Protocol};
-use glasscache_lab::codec::{
-    self, CodecResult, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines,
-};
+use glasscache_lab::codec::{self, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines};
 use glasscache_lab::target::Target;
 use glasscache_lab::text::format_count;
 use glasscache_sim::strategy::parse_bytes;
-use serde_json::{Value, json};
 
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
+use crate::report::Detail;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -151,18 +147,16 @@ impl Args {
             bar.set_position(done as u64);
         });
         bar.finish_and_clear();
+        let report = report::build_report(&result, self.seed);
         if outcome.is_ok() || !result.candidates.is_empty() {
-            self.print(out, &result)?;
+            report.print(out, Detail { prints_all: self.all, is_wide: false })?;
         }
         outcome.map_err(|error| call_failure(&error))?;
         if result.is_stopped {
             return Err(Failure::stopped());
         }
-        if let Some(path) = &self.html {
-            let inputs: Vec<_> = self.sample_paths.iter().map(PathBuf::as_path).collect();
-            page_file::write(path, page::build_page(&result), &inputs)?;
-            eprintln!("page written to {}", path.display());
-        }
+        let inputs: Vec<_> = self.sample_paths.iter().map(PathBuf::as_path).collect();
+        report.write_page(self.html.as_deref(), &inputs)?;
         Ok(match result.wrong_values() {
             0 => Exit::Success,
             _ => Exit::Finding,
@@ -218,44 +212,6 @@ impl Args {
             seed: self.seed,
             stop,
         }
-    }
-
-    fn print(&self, out: &Output, result: &CodecResult) -> Result<(), Failure> {
-        if out.is_json() {
-            out.set_result(&self.to_document(result));
-            return Ok(());
-        }
-        out.print_line(table::format_result(result, self.all).trim_end())
-    }
-
-    fn to_document(&self, result: &CodecResult) -> Value {
-        let recommended = result.recommended.as_ref().map(|choice| {
-            let mut document = json!(choice);
-            document["codec"] = json!(choice.codec_expression());
-            document["arguments"] = json!(choice.codec_arguments());
-            document["measured"] = json!(result.measured_calls);
-            document
-        });
-        json!({
-            "sentence": table::format_sentence(result),
-            "values": result.value_count,
-            "bytes": result.total_bytes,
-            "skipped": result.skipped_values,
-            "measured_values": result.measured_values,
-            "server": result.server_name,
-            "client": result.client_name,
-            "network_mbit": result.network_mbit,
-            "reads_per_write": result.reads_per_write,
-            "candidates": result.candidates,
-            "recommended": recommended,
-            "before": result.baseline,
-            "rows": result.storage_rows,
-            "by_prefix": result.prefix_rows,
-            "wire": result.call_times,
-            "wrong_values": result.wrong_values(),
-            "left_out": result.left_out,
-            "seed": self.seed,
-        })
     }
 }
 

@@ -264,13 +264,11 @@ impl Args {
     fn to_document(&self, results: &CurveResults, summary: &Summary) -> Value {
         let rows: Vec<Value> =
             results.points.iter().map(|point| self.point_to_json(point)).collect();
-        let mut document = json!({ "results": rows });
-        // The summary is part of the default output; a script that names policies needs only the rows.
-        if self.policies == ["common"] || self.policies == ["none"] {
-            document["answer"] = summary.to_document();
-            document["lru"] = summary.curve_document();
-        }
-        document
+        json!({
+            "results": rows,
+            "answer": summary.to_document(),
+            "lru": summary.curve_document(),
+        })
     }
 
     fn point_to_json(&self, point: &ReplayedPoint) -> Value {

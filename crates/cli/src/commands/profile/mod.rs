@@ -1,7 +1,6 @@
 //! `glasscache profile`: what a get costs, by size of the value and by number of keys, and where its time goes.
 
-mod page;
-mod table;
+mod report;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::files::write_atomically;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
+use crate::report::{Detail, Report};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -135,7 +134,8 @@ impl Args {
         if let Some(error) = error.as_ref().filter(|_| is_empty) {
             return Err(call_failure(error));
         }
-        self.print(out, &targets, &profile)?;
+        let report = self.build_report(&targets, &profile);
+        report.print(out, Detail { prints_all: true, is_wide: self.wide })?;
         if let Some(error) = error {
             return Err(call_failure(&error)
                 .with_hint("what was measured before is printed; no file was written"));
@@ -143,7 +143,7 @@ impl Args {
         if profile.is_stopped {
             return Err(Failure::stopped());
         }
-        self.write_files(&targets, &profile)?;
+        self.write_files(&profile, report)?;
         let wrong_values = profile.measured.wrong_values
             + profile.other_measured.as_ref().map_or(0, |other| other.wrong_values);
         Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
@@ -184,9 +184,8 @@ impl Args {
         Ok(targets)
     }
 
-    fn to_document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
+    fn build_report(&self, targets: &[LiveTarget], profile: &Profile) -> Report {
         let mut document = json!(profile);
-        document["sentence"] = json!(table::format_sentence(targets, profile));
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         document["target"] = targets.first().map_or(Value::Null, target_json);
@@ -200,23 +199,10 @@ impl Args {
         document["seed"] = json!(self.seed);
         document["tls"] = json!(self.access.has_tls());
         document["protocol"] = json!(self.protocol);
-        document
+        report::build_report(targets, profile, self.via.as_deref(), document)
     }
 
-    fn print(
-        &self,
-        out: &Output,
-        targets: &[LiveTarget],
-        profile: &Profile,
-    ) -> Result<(), Failure> {
-        if out.is_json() {
-            out.set_result(&self.to_document(targets, profile));
-            return Ok(());
-        }
-        out.print_line(table::format_profile(targets, profile, self.wide).trim_end())
-    }
-
-    fn write_files(&self, targets: &[LiveTarget], profile: &Profile) -> Result<(), Failure> {
+    fn write_files(&self, profile: &Profile, report: Report) -> Result<(), Failure> {
         if let Some(latency_table) = build_latency_file(&profile.measured) {
             let text = format!("{latency_table:#}\n");
             write_atomically(&self.latency_out, text.as_bytes())?;
@@ -227,11 +213,6 @@ impl Args {
                 self.latency_out.display()
             );
         }
-        if let Some(path) = &self.html {
-            let page = page::build_page(targets, profile, self.via.as_deref());
-            page_file::write(path, page, &[])?;
-            eprintln!("page written to {}", path.display());
-        }
-        Ok(())
+        report.write_page(self.html.as_deref(), &[])
     }
 }
