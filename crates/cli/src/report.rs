@@ -3,9 +3,10 @@
 //! A command builds a [`Report`] and hands it to [`Report::print`] and [`Report::write_page`]. The text has less than the
 //! page where a table says so: only its first rows without `--all`, and its narrow columns without `--wide`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
-use glasscache_sim::page::{Chart, Page, Table};
+use glasscache_sim::page::{BarChart, Chart, Page, Table};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, Output};
@@ -20,9 +21,13 @@ pub(crate) struct Report {
     pub(crate) title: String,
     /// The conclusion in some sentences.
     pub(crate) sentence: String,
+    /// Command lines to copy.
+    pub(crate) commands: Vec<String>,
     /// What was found, in order; a table without rows is left out.
     pub(crate) tables: Vec<ReportTable>,
-    /// The charts of the page; one without points is left out.
+    /// The charts of stacked bars of the page.
+    pub(crate) bars: Vec<BarChart>,
+    /// The line charts of the page; one without points is left out.
     pub(crate) series: Vec<Chart>,
     /// What is wrong with what was examined or measured.
     pub(crate) findings: Vec<String>,
@@ -134,14 +139,19 @@ impl Report {
     }
 
     fn to_text(&self, detail: Detail) -> String {
-        let tables = self.tables.iter().filter(|table| !table.table.rows.is_empty());
-        let table_texts = tables.map(|table| format!("\n{}", table.to_text(detail)));
-        let remarks: Vec<&str> =
-            self.findings.iter().chain(&self.notes).map(String::as_str).collect();
-        std::iter::once(wrap(&self.sentence) + "\n")
-            .chain(table_texts)
-            .chain((!remarks.is_empty()).then(|| format!("\n{}", wrap(&remarks.join(" ")))))
-            .collect()
+        let mut text = wrap(&self.sentence) + "\n";
+        for command in &self.commands {
+            // A copied line must not be broken.
+            let _ = writeln!(text, "To copy: {command}");
+        }
+        for table in self.tables.iter().filter(|table| !table.table.rows.is_empty()) {
+            let _ = write!(text, "\n{}", table.to_text(detail));
+        }
+        let remarks = self.findings.iter().chain(&self.notes);
+        remarks.enumerate().fold(text, |text, (index, remark)| {
+            let separator = if index == 0 { "\n" } else { "" };
+            text + separator + &wrap(remark) + "\n"
+        })
     }
 
     fn into_page(self) -> Page {
@@ -152,6 +162,8 @@ impl Report {
             title: self.title,
             sentence: self.sentence,
             tables: tables.filter(|table| !table.rows.is_empty()).collect(),
+            commands: self.commands,
+            bar_charts: self.bars,
             charts: self.series.into_iter().filter(has_points).collect(),
             notes: self.findings.into_iter().chain(self.notes).collect(),
             ..Page::default()
@@ -172,6 +184,7 @@ mod tests {
         Report {
             title: "Heading".into(),
             sentence: "Eight rows.".into(),
+            commands: vec!["run it".into()],
             tables: vec![
                 table.best_first().with_wide_columns([2]),
                 ReportTable::new("Empty", ["name"], []),
@@ -187,6 +200,7 @@ mod tests {
             findings: vec!["One is wrong.".into()],
             notes: vec!["A note.".into()],
             result: json!({ "rows": 8 }),
+            ..Report::default()
         }
     }
 
@@ -195,8 +209,8 @@ mod tests {
         let report = new_report();
         assert_eq!(report.to_document(), json!({ "rows": 8, "sentence": "Eight rows." }));
         let text = report.to_text(Detail::default());
-        assert!(text.starts_with("Eight rows.\n\nRows\n"), "{text}");
-        assert!(text.contains("--all prints 2 more rows.\n\nOne is wrong. A note."), "{text}");
+        assert!(text.starts_with("Eight rows.\nTo copy: run it\n\nRows\n"), "{text}");
+        assert!(text.contains("--all prints 2 more rows.\n\nOne is wrong.\nA note.\n"), "{text}");
         assert!(!text.contains("wide") && !text.contains("Empty"), "{text}");
         let whole_text = report.to_text(Detail { prints_all: true, is_wide: true });
         assert!(whole_text.contains("wide") && whole_text.contains("row-7"), "{whole_text}");

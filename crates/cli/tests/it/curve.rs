@@ -51,7 +51,7 @@ fn the_shape_of_the_json_does_not_depend_on_how_policies_are_named() {
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut names: Vec<&String> = document["result"].as_object().unwrap().keys().collect();
         names.sort_unstable();
-        assert_eq!(names, ["answer", "lru", "results", "run"], "{policies}");
+        assert_eq!(names, ["answer", "lru", "results", "run", "sentence"], "{policies}");
         assert_eq!(document["result"]["answer"]["wanted_miss_ratio"], 0.2, "{policies}");
     }
 }

@@ -63,6 +63,7 @@ pub(super) fn build_report(
         findings: list_findings(&result.measured),
         notes: list_notes(&result.measured),
         result: document,
+        ..Report::default()
     }
 }
 

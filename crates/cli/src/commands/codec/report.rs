@@ -48,6 +48,7 @@ pub(super) fn build_report(result: &CodecResult, seed: u64) -> Report {
         findings: list_findings(result),
         notes: list_notes(result),
         result: to_document(result, seed),
+        ..Report::default()
     }
 }
 

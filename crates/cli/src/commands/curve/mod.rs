@@ -5,7 +5,7 @@
 
 mod cost;
 mod jobs;
-mod page;
+mod report;
 mod server;
 mod sizes;
 mod summary;
@@ -14,7 +14,7 @@ mod table;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use glasscache_lab::text::{format_count, wrap};
+use glasscache_lab::text::format_count;
 use glasscache_sim::curve::SERVER_STORE_BYTES_MIN;
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
@@ -23,7 +23,7 @@ use glasscache_sim::trace::intern::{InternedTrace, Mode};
 use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
+use crate::report::Detail;
 use crate::traces::{InputArgs, report_left_out};
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
@@ -179,20 +179,13 @@ impl Args {
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
             .and_then(|(costs, curve)| costs.find_cheapest_size(curve, trace.requests()));
-        if out.is_json() {
-            out.set_result(&self.to_document(&results, &summary));
-        } else {
-            out.print_line(wrap(&summary.format_text()))?;
-            out.print_line("")?;
-            out.print_bytes(table::format_results(&self, &trace, &results, &summary).as_bytes())?;
-        }
+        let document = self.to_document(&results, &summary);
+        let report = report::build_report(&self, &trace, &results, &summary, document);
+        report.print(out, Detail { prints_all: self.prints_all_policies(), is_wide: false })?;
         if !results.is_complete {
             return Err(Failure::stopped());
         }
-        if let Some(path) = &self.html {
-            let curve_page = page::build_page(&self, &trace, &results, &summary);
-            page_file::write(path, curve_page, &[&self.trace_path])?;
-        }
+        report.write_page(self.html.as_deref(), &[&self.trace_path])?;
         Ok(Exit::Success)
     }
 

@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use glasscache_lab::text::{format_count, wrap};
+use glasscache_lab::text::format_count;
 use glasscache_sim::curve::{SERVER_STORE_BYTES_MIN, ServerMemory};
-use glasscache_sim::page::{Chart, Mark, Page, Series, Table};
+use glasscache_sim::page::{Chart, Mark, Series};
 use glasscache_sim::replay::PreparedTrace;
 use serde_json::{Value, json};
 
@@ -15,9 +15,8 @@ use super::summary::format_percent;
 use super::table::describe_trace;
 use super::{Args, sizes};
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
-use crate::page_table::format_titled_table;
 use crate::parallel::run_in_parallel;
+use crate::report::{Detail, Report, ReportTable};
 
 /// Ours, ours with 10 % more memory, memcached.
 const REPLAYS_PER_SIZE: usize = 3;
@@ -72,14 +71,12 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
     if rows.is_empty() {
         return Err(Failure::new(Exit::Interrupted, "stopped before the first size was done"));
     }
-    let sentence = format_sentence(args, trace, &rows, costs);
-    print(args, out, trace, (&rows, &sentence), costs)?;
+    let report = build_report(args, trace, &rows, costs);
+    report.print(out, Detail::default())?;
     if replay_outcome.is_stopped {
         return Err(Failure::stopped());
     }
-    if let Some(path) = &args.html {
-        page_file::write(path, build_page(args, trace, &rows, &sentence), &[&args.trace_path])?;
-    }
+    report.write_page(args.html.as_deref(), &[&args.trace_path])?;
     Ok(Exit::Success)
 }
 
@@ -101,39 +98,23 @@ fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, F
     Ok(memory_sizes)
 }
 
-fn print(
+fn to_document(
     args: &Args,
-    out: &Output,
     trace: &PreparedTrace,
-    (rows, sentence): (&[MemorySizeRow], &str),
+    rows: &[MemorySizeRow],
     costs: Option<Costs>,
-) -> Result<(), Failure> {
-    if out.is_json() {
-        let cost = |row: &MemorySizeRow| costs.map(|costs| cost_s(row, trace, costs));
-        let to_document = |row: &MemorySizeRow| {
-            let mut document = json!(row);
-            document["cost_s"] = json!(cost(row));
-            document
-        };
-        let cheapest_row = costs.and_then(|costs| find_cheapest_row(rows, trace, costs));
-        let document: Value = json!({
-            "sentence": sentence,
-            "key_bytes": args.key_bytes(),
-            "server": rows.iter().map(to_document).collect::<Vec<_>>(),
-            "cheapest_m_bytes": cheapest_row.map(|row| row.m_bytes),
-        });
-        out.set_result(&document);
-        return Ok(());
-    }
-    out.print_line(wrap(sentence))?;
-    out.print_line("")?;
-    out.print_line(format_titled_table(&build_table(args, rows)).trim_end())?;
-    out.print_line(wrap(&format!(
-        "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes; how many \
-         items it holds is not known where they have less than two pages each.",
-        describe_trace(args, trace),
-        args.key_bytes()
-    )))
+) -> Value {
+    let to_row_document = |row: &MemorySizeRow| {
+        let mut document = json!(row);
+        document["cost_s"] = json!(costs.map(|costs| cost_s(row, trace, costs)));
+        document
+    };
+    let cheapest_row = costs.and_then(|costs| find_cheapest_row(rows, trace, costs));
+    json!({
+        "key_bytes": args.key_bytes(),
+        "server": rows.iter().map(to_row_document).collect::<Vec<_>>(),
+        "cheapest_m_bytes": cheapest_row.map(|row| row.m_bytes),
+    })
 }
 
 /// The size that has the wanted miss ratio, what more memory would give, and the cheapest size.
@@ -176,7 +157,7 @@ fn find_cheapest_row(
     find_cheapest(rows.iter().copied(), |row| cost_s(row, trace, costs))
 }
 
-fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
+fn build_table(args: &Args, rows: &[MemorySizeRow]) -> ReportTable {
     let header = ["-m", "memcached items", "misses", "glasscache items", "misses"];
     let format_row = |row: &MemorySizeRow| {
         vec![
@@ -188,48 +169,58 @@ fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
         ]
     };
     let name = args.trace_path.file_name().unwrap_or_default().to_string_lossy();
-    Table {
-        title: format!("Misses of {name} by -m"),
-        header: header.map(str::to_owned).to_vec(),
-        rows: rows.iter().map(format_row).collect(),
+    ReportTable::new(format!("Misses of {name} by -m"), header, rows.iter().map(format_row))
+}
+
+fn build_report(
+    args: &Args,
+    trace: &PreparedTrace,
+    rows: &[MemorySizeRow],
+    costs: Option<Costs>,
+) -> Report {
+    Report {
+        title: format!("Misses by memory of {}", describe_trace(args, trace)),
+        sentence: format_sentence(args, trace, rows, costs),
+        tables: vec![build_table(args, rows)],
+        series: vec![build_chart(args, rows)],
+        notes: vec![format!(
+            "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes; how many items it holds is \
+             not known where they have less than two pages each. Seed {}.",
+            describe_trace(args, trace),
+            args.key_bytes(),
+            args.seed
+        )],
+        result: to_document(args, trace, rows, costs),
+        ..Report::default()
     }
 }
 
-fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
+fn build_chart(args: &Args, rows: &[MemorySizeRow]) -> Chart {
+    let miss_ratio_wanted = args.misses_percent / 100.0;
     let new_series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
         label: label.to_owned(),
         points: rows.iter().map(|row| ((row.m_bytes >> 20) as f64, figure(row))).collect(),
         ..Series::default()
     };
-    Page {
-        title: format!("Misses by memory of {}", describe_trace(args, trace)),
-        sentence: sentence.to_owned(),
-        charts: vec![Chart {
-            title: "Miss ratio by -m".to_owned(),
-            x_label: "-m (MiB, logarithmic)".to_owned(),
-            is_x_log: true,
-            y_label: "miss ratio (misses / requests)".to_owned(),
-            series: vec![
-                new_series("glasscache", |row| row.glasscache_miss_ratio),
-                new_series("memcached", |row| row.memcached_miss_ratio),
-            ],
-            marks: rows
-                .iter()
-                .find(|row| row.glasscache_miss_ratio <= args.misses_percent / 100.0)
-                .map(|row| Mark {
-                    x: (row.m_bytes >> 20) as f64,
-                    label: format!(
-                        "-m {}: {} misses or fewer",
-                        row.m_bytes >> 20,
-                        format_percent(args.misses_percent / 100.0)
-                    ),
-                })
-                .into_iter()
-                .collect(),
-            ..Chart::default()
-        }],
-        tables: vec![build_table(args, rows)],
-        notes: vec![format!("Seed {}; keys count {} bytes.", args.seed, args.key_bytes())],
-        ..Page::default()
+    let is_enough = |row: &&MemorySizeRow| row.glasscache_miss_ratio <= miss_ratio_wanted;
+    let mark = rows.iter().find(is_enough).map(|row| Mark {
+        x: (row.m_bytes >> 20) as f64,
+        label: format!(
+            "-m {}: {} misses or fewer",
+            row.m_bytes >> 20,
+            format_percent(miss_ratio_wanted)
+        ),
+    });
+    Chart {
+        title: "Miss ratio by -m".to_owned(),
+        x_label: "-m (MiB, logarithmic)".to_owned(),
+        is_x_log: true,
+        y_label: "miss ratio (misses / requests)".to_owned(),
+        series: vec![
+            new_series("glasscache", |row| row.glasscache_miss_ratio),
+            new_series("memcached", |row| row.memcached_miss_ratio),
+        ],
+        marks: mark.into_iter().collect(),
+        ..Chart::default()
     }
 }

@@ -3,8 +3,7 @@
 
 use std::fmt::Write as _;
 
-use glasscache_lab::text::{format_count, format_count_of, wrap};
-use glasscache_sim::page::Table;
+use glasscache_lab::text::{format_count, format_count_of};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
@@ -12,7 +11,7 @@ use glasscache_sim::trace::intern::Mode;
 use super::jobs::{CurveResults, ReplayedPoint};
 use super::summary::{Summary, find_nearest_replayed_size, format_size};
 use super::{Args, ModeFlag};
-use crate::page_table::format_first_rows;
+use crate::report::ReportTable;
 
 /// The replayed points as cells: policies, sizes, and the point of each pair that was replayed.
 pub(super) struct Grid<'a> {
@@ -57,7 +56,7 @@ impl<'a> Grid<'a> {
     }
 
     /// The grid as a table: one row per policy, one column per size.
-    pub(super) fn to_table(&self, args: &Args, trace: &PreparedTrace) -> Table {
+    pub(super) fn to_table(&self, args: &Args, trace: &PreparedTrace) -> ReportTable {
         let footprint = trace.footprint() as f64;
         let size_heading = |&size: &u64| {
             let share = format_two_significant_digits(size as f64 / footprint * 100.0);
@@ -71,17 +70,14 @@ impl<'a> Grid<'a> {
             let size_text = format_size(trace.mode(), size);
             format!(", fewest misses at {size_text} first")
         });
-        Table {
-            title: format!(
-                "miss ratio by size in {} (share of all){}",
-                args.mode.name(),
-                order.unwrap_or_default()
-            ),
-            header: std::iter::once("policy".to_owned())
-                .chain(self.sizes.iter().map(size_heading))
-                .collect(),
-            rows: self.policies.iter().map(format_row).collect(),
-        }
+        let title = format!(
+            "miss ratio by size in {} (share of all){}",
+            args.mode.name(),
+            order.unwrap_or_default()
+        );
+        let header =
+            std::iter::once("policy".to_owned()).chain(self.sizes.iter().map(size_heading));
+        ReportTable::new(title, header, self.policies.iter().map(format_row)).best_first()
     }
 
     fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {
@@ -110,26 +106,6 @@ impl<'a> Grid<'a> {
             !policy.is_offline() && self.fewest_misses_at(size) == Some(point.result.misses);
         format!("{:.4}{}", point.result.miss_ratio(), if is_best { "*" } else { " " })
     }
-}
-
-/// The header line and the table.
-pub(super) fn format_results(
-    args: &Args,
-    trace: &PreparedTrace,
-    results: &CurveResults,
-    summary: &Summary,
-) -> String {
-    let mut text = wrap(&describe_trace(args, trace)) + "\n";
-    let grid = Grid::best_first(results, summary);
-    if !grid.policies.is_empty() {
-        let table = grid.to_table(args, trace);
-        text.push_str(&format_first_rows(&table, args.prints_all_policies()));
-        text.push_str(&wrap(
-            "* fewest misses of a realisable policy; the Belady policies know the future",
-        ));
-        text.push('\n');
-    }
-    text
 }
 
 /// Requests, objects and their weight.

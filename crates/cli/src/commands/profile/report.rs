@@ -58,6 +58,7 @@ pub(super) fn build_report(
                 .to_owned(),
         ],
         result,
+        ..Report::default()
     }
 }
 

@@ -9,16 +9,13 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
-use glasscache_lab::text::wrap;
-use glasscache_sim::page::Page;
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::SIZES_MAX;
 use glasscache_sim::strategy::parse_bytes;
 use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
-use crate::page_file;
-use crate::page_table::format_first_rows;
+use crate::report::Detail;
 use crate::traces::InputArgs;
 
 const EXAMPLES: &str = "\
@@ -82,15 +79,9 @@ impl Args {
         let memory_bytes = parse_amount(&self.memory, "--memory")?;
         let plan_input = source::read(source, config, self.key_bytes, &self.trace_options)?;
         let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
-        let page = comparison.to_page();
-        if out.is_json() {
-            out.set_result(&comparison.to_document());
-        } else {
-            print(out, &page, self.all)?;
-        }
-        if let Some(path) = &self.html {
-            page_file::write(path, page, &self.source_files())?;
-        }
+        let report = comparison.to_report();
+        report.print(out, Detail { prints_all: self.all, is_wide: false })?;
+        report.write_page(self.html.as_deref(), &self.source_files())?;
         Ok(Exit::Success)
     }
 
@@ -114,22 +105,6 @@ impl Args {
             slab_sizes: self.slab_sizes.clone(),
         })
     }
-}
-
-/// The conclusion, what to start memcached with, the tables, the notes.
-fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
-    out.print_line(wrap(&page.sentence))?;
-    for command in &page.commands {
-        out.print_line(format!("To copy: {command}"))?;
-    }
-    for table in &page.tables {
-        out.print_line("")?;
-        out.print_bytes(format_first_rows(table, prints_all).as_bytes())?;
-    }
-    if !page.notes.is_empty() {
-        out.print_line("")?;
-    }
-    page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))
 }
 
 /// The classes alone, as `memcached -vv` prints them.

@@ -1,14 +1,13 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
-use glasscache_sim::page::{
-    Bar, BarChart, Chart, Mark, Page, Panel, Series, Table, format_short_bytes,
-};
+use glasscache_sim::page::{Bar, BarChart, Chart, Mark, Panel, Series, format_short_bytes};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::find_optimal_sizes;
 use glasscache_sim::slabs::plan::{ClassUse, Plan, count_items_in_segments};
 use serde_json::{Value, json};
 
 use super::plan_input::PlanInput;
+use crate::report::{Report, ReportTable};
 
 /// The factors to compare: the first default, the current default, and a common recommendation.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
@@ -133,8 +132,8 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// The page; its tables and sentence are what the terminal shows.
-    pub(super) fn to_page(&self) -> Page {
+    /// The report of all results.
+    pub(super) fn to_report(&self) -> Report {
         let mut notes = self.input.notes.clone();
         notes.extend(self.small_memory_note());
         notes.extend(self.describe_overshoot().map(|_| {
@@ -155,12 +154,12 @@ impl<'a> Comparison<'a> {
             ));
         }
         notes.push("Segments: from the layout of glasscache's store (item header, index slot), within 2 % of a full store's count; no flags, no expiry.".into());
-        Page {
+        Report {
             title: format!("Slab classes: {}", self.input.name),
             sentence: self.format_sentence(),
             tables: vec![self.build_options_table(), self.build_classes_table()],
-            charts: vec![self.build_chart()],
-            bar_charts: vec![self.build_bar_chart()],
+            series: vec![self.build_chart()],
+            bars: vec![self.build_bar_chart()],
             commands: self
                 .best()
                 .start_options
@@ -168,7 +167,8 @@ impl<'a> Comparison<'a> {
                 .map(|line| format!("memcached {line}"))
                 .collect(),
             notes,
-            ..Page::default()
+            result: self.to_document(),
+            ..Report::default()
         }
     }
 
@@ -199,7 +199,7 @@ impl<'a> Comparison<'a> {
         )
     }
 
-    fn build_classes_table(&self) -> Table {
+    fn build_classes_table(&self) -> ReportTable {
         let classes = self.class_lists[0].plan.classes.iter().enumerate();
         let mut classes_in_use: Vec<(usize, &ClassUse)> =
             classes.filter(|(_, class)| class.chunks > 0).collect();
@@ -227,17 +227,12 @@ impl<'a> Comparison<'a> {
             "of class",
             "of all",
         ];
-        Table {
-            title: format!(
-                "Classes of today ({}), the most waste first",
-                describe_config(&self.input.config)
-            ),
-            header: header.map(String::from).to_vec(),
-            rows: classes_in_use.into_iter().map(format_row).collect(),
-        }
+        let config = describe_config(&self.input.config);
+        let title = format!("Classes of today ({config}), the most waste first");
+        ReportTable::new(title, header, classes_in_use.into_iter().map(format_row)).best_first()
     }
 
-    fn build_options_table(&self) -> Table {
+    fn build_options_table(&self) -> ReportTable {
         let current_items = self.class_lists[0].fitting_items;
         let format_row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
@@ -264,14 +259,11 @@ impl<'a> Comparison<'a> {
         rows.push((self.segment_items, segments));
         rows.sort_by_key(|&(items, _)| std::cmp::Reverse(items));
         let header = ["classes", "used", "waste", "items that fit", "against now"];
-        Table {
-            title: format!(
-                "What fits into {}, most items first (now: {current_items})",
-                format_short_bytes(self.memory_bytes)
-            ),
-            header: header.map(String::from).to_vec(),
-            rows: rows.into_iter().map(|(_, cells)| cells).collect(),
-        }
+        let title = format!(
+            "What fits into {}, most items first (now: {current_items})",
+            format_short_bytes(self.memory_bytes)
+        );
+        ReportTable::new(title, header, rows.into_iter().map(|(_, cells)| cells)).best_first()
     }
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.
@@ -346,7 +338,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The results as JSON.
-    pub(super) fn to_document(&self) -> Value {
+    fn to_document(&self) -> Value {
         let list_document = |class_list: &ClassList| {
             json!({
                 "name": class_list.name,
@@ -368,7 +360,6 @@ impl<'a> Comparison<'a> {
             })
         };
         json!({
-            "sentence": self.format_sentence(),
             "source": self.input.name,
             "items": self.input.demand.items(),
             "item_bytes": self.input.demand.item_bytes() as f64,

@@ -1,33 +1,37 @@
-//! The page of `curve`: LRU's curve with its interval, the other policies' points, the knee.
+//! The report of `curve`: LRU's curve with its interval, the other policies' points, the knee.
 
-use glasscache_sim::page::{Chart, Mark, Page, Series};
+use glasscache_sim::page::{Chart, Mark, Series};
 use glasscache_sim::replay::PreparedTrace;
+use serde_json::Value;
 
 use super::jobs::CurveResults;
 use super::summary::{Summary, format_size};
 use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
+use crate::report::Report;
 
-/// Builds the page.
-pub(super) fn build_page(
+/// The report of the curve and of the replayed policies; `document` is its result in JSON.
+pub(super) fn build_report(
     args: &Args,
     trace: &PreparedTrace,
     results: &CurveResults,
     summary: &Summary,
-) -> Page {
-    let table = Grid::best_first(results, summary).to_table(args, trace);
-    Page {
+    document: Value,
+) -> Report {
+    let grid = Grid::best_first(results, summary);
+    let star_note = (!grid.policies.is_empty()).then_some(
+        "* marks the fewest misses of a realisable policy; the Belady policies know the future: no cache can have them.",
+    );
+    let trace_note = format!("{}. Seed {}.", describe_trace(args, trace), args.seed);
+    let start_note = "Cold start; every request counts and every miss stores.".to_owned();
+    Report {
         title: format!("Miss-ratio curve of {}", describe_trace(args, trace)),
         sentence: summary.format_text(),
-        tables: if table.rows.is_empty() { Vec::new() } else { vec![table] },
-        charts: vec![build_chart(args, trace, results, summary)],
-        notes: vec![
-            format!("Seed {}.", args.seed),
-            "Cold start; every request counts and every miss stores. Belady policies know the future: no cache \
-             can have them. A star marks the fewest misses of the others."
-                .to_owned(),
-        ],
-        ..Page::default()
+        tables: vec![grid.to_table(args, trace)],
+        series: vec![build_chart(args, trace, results, summary)],
+        notes: [trace_note, start_note].into_iter().chain(star_note.map(str::to_owned)).collect(),
+        result: document,
+        ..Report::default()
     }
 }
 
