@@ -192,14 +192,23 @@ fn parse_ticks(stat: &str) -> (u64, u64) {
 
 /// Busy seconds of all CPUs since boot, time stolen by the host included.
 fn read_machine_cpu_s() -> f64 {
+    let [user, nice, kernel, _idle, _io_wait, interrupt, soft_interrupt, steal] = read_machine_s();
+    user + nice + kernel + interrupt + soft_interrupt + steal
+}
+
+/// Seconds since boot that the host of a virtual machine took from it.
+pub(crate) fn read_stolen_cpu_s() -> f64 {
+    read_machine_s()[7]
+}
+
+/// The first numbers of the line about all CPUs, in seconds.
+fn read_machine_s() -> [f64; 8] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
-    let mut next_ticks = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    let (user, nice, kernel, _idle, _io_wait) =
-        (next_ticks(), next_ticks(), next_ticks(), next_ticks(), next_ticks());
-    let (interrupt, soft_interrupt, steal) = (next_ticks(), next_ticks(), next_ticks());
-    let ticks = user + nice + kernel + interrupt + soft_interrupt + steal;
-    ticks as f64 / clock_ticks_per_second() as f64
+    [(); 8].map(|()| {
+        let ticks = fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        ticks as f64 / clock_ticks_per_second() as f64
+    })
 }
 
 #[cfg(test)]

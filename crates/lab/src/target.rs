@@ -160,7 +160,7 @@ pub(crate) fn to_wire_key(key: &str) -> WireKey<'_> {
     WireKey { bytes: key.as_bytes(), is_base64: false }
 }
 
-fn is_local(endpoint: &Endpoint) -> bool {
+pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
     match endpoint {
         Endpoint::Tcp(address) => address.ip().is_loopback(),
         Endpoint::Unix(_) => true,
@@ -174,7 +174,7 @@ fn find_number<N: FromStr>(rows: &access::StatisticsRows, wanted: &str) -> Optio
 }
 
 /// What reads the CPU time of a server on this machine, whose process is found by the `pid` that it reports.
-fn find_meter(access: &Access) -> Meter {
+pub(crate) fn find_meter(access: &Access) -> Meter {
     let rows = request_general_statistics(access).unwrap_or_default();
     let Some(pid) = find_number(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;

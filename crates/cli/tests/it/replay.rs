@@ -1,5 +1,7 @@
 //! `replay` against real servers: the calls of the simulator, the forecast as a file, and what ends it.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Output;
 
@@ -220,6 +222,46 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
     assert!(document["result"]["absent_reads"].as_u64() > Some(0));
     assert_eq!(document["result"]["held"], false);
     assert_eq!(document["result"]["too_noisy"], false, "no noise makes bytes differ");
+    assert_eq!(document["result"]["verdict"], "missed");
+}
+
+/// Sends a line to a server and returns the first line of its reply.
+fn request_line(server: &Server, line: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).unwrap();
+    reply.trim_end().to_owned()
+}
+
+#[test]
+fn a_few_keys_that_the_server_has_no_more_are_left_out_of_both_sides() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    write_log_with_strategy(folder.path(), "fixed:20+lru:20");
+    assert_eq!(run_replay(folder.path(), &server, &["--fill"]).status.code(), Some(0));
+    let log = run_successfully(folder.path(), &["inspect", "site", "--json"]);
+    let items = parse_document(&log)["result"]["most_used_items"].as_array().unwrap().clone();
+    let strategy_text = std::fs::read_to_string(folder.path().join("best.strategy")).unwrap();
+    let rare_keys = items.iter().rev().map(|item| item["key"].as_str().unwrap());
+    let rare_keys = rare_keys.filter(|key| !strategy_text.contains(&format!("key {key}\n")));
+    for key in rare_keys.take(2) {
+        assert_eq!(request_line(&server, &format!("delete {key}")), "DELETED");
+    }
+    let output = run_replay(folder.path(), &server, &[]);
+    let document = parse_document(&output);
+    let result = &document["result"];
+    assert_eq!(output.status.code(), Some(0), "{document}");
+    assert_eq!((&result["verdict"], &result["absent_keys"]), (&"held".into(), &2.into()));
+    assert!(result["left_out_reads"].as_u64() > Some(0) && result["absent_reads"] == 0, "{result}");
+    for figure in ["calls", "keys", "bytes", "used_keys"] {
+        assert_eq!(result["error"]["all"][figure], 0.0, "{figure}");
+    }
+    // Of a key that many requests read it is said, and the forecast is not compared with less.
+    let often = items[0]["key"].as_str().unwrap();
+    request_line(&server, &format!("delete {often}"));
+    let output = run_replay(folder.path(), &server, &[]);
+    assert_ne!(output.status.code(), Some(0), "{}", parse_document(&output));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! The prices of a forecast come from a latency table that is measured on the same server just before and after, by a
 //! rehearsal of the log's first half.
 
+mod absent;
+mod disturbance;
 mod fill;
 mod instance;
 mod rehearsal;
@@ -18,6 +20,9 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
 use crate::target::{CALL_TIMEOUT, KeyError, VALUE_BYTES_MAX};
+pub use absent::{ABSENT_SHARE_MAX, AbsentKeys};
+pub use disturbance::MachineLoad;
+use disturbance::MachineWatch;
 pub use fill::fill;
 use instance::AppInstance;
 use rehearsal::Rehearsal;
@@ -149,7 +154,10 @@ impl<'r> Replay<'r> {
             stop,
             progress,
         };
-        self.instances.replay((self.plan.log, self.plan.prepared), &replay_options)
+        let machine = MachineWatch::begin(self.plan.servers);
+        let outcome =
+            self.instances.replay((self.plan.log, self.plan.prepared), &replay_options)?;
+        Ok(ReplayOutcome { machine_load: machine.end(), ..outcome })
     }
 }
 

@@ -14,6 +14,7 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
+use super::disturbance::MachineLoad;
 use super::instance::AppInstance;
 use super::{ReplayError, Speed};
 
@@ -28,6 +29,8 @@ pub struct ReplayOutcome {
     pub fixed_set_calls: u64,
     /// Keys of these calls.
     pub fixed_set_keys: u64,
+    /// What others did on this machine meanwhile.
+    pub machine_load: MachineLoad,
 }
 
 /// The instances of a log.
@@ -112,6 +115,7 @@ impl AppInstances {
             absent_reads: 0,
             fixed_set_calls: 0,
             fixed_set_keys: 0,
+            machine_load: MachineLoad::default(),
         };
         for thread_result in thread_results {
             let (thread_stats, absent_reads) =

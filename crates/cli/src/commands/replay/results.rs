@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use glasscache_lab::replay::ReplayOutcome;
+use glasscache_lab::replay::{ABSENT_SHARE_MAX, AbsentKeys, ReplayOutcome};
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::latency_table::LatencyTable;
@@ -24,6 +24,28 @@ pub(super) struct ReplaySetup {
     /// Threads that make the requests (`--clients`).
     pub(super) clients: usize,
     pub(super) forecast_path: PathBuf,
+    /// Keys of the log that the servers did not have before the replay.
+    pub(super) absent_keys: AbsentKeys,
+}
+
+/// What a replay says about a forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Held,
+    Missed,
+    /// Only times are off, and by what this machine did meanwhile.
+    CannotTell,
+}
+
+impl Verdict {
+    /// Its name in JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Missed => "missed",
+            Self::CannotTell => "cannot tell",
+        }
+    }
 }
 
 /// The results.
@@ -102,19 +124,60 @@ impl Results {
 
     /// Whether the forecast held on the second half, which no choice has used.
     pub(super) fn is_forecast_within(&self) -> bool {
-        self.second_half.is_forecast_within(self.tolerance)
+        self.second_half.times_are_within(self.tolerance) && self.counts_agree()
+    }
+
+    /// Whether the counts are those of the forecast: exactly, unless keys were absent from the servers.
+    pub(super) fn counts_agree(&self) -> bool {
+        let absent_reads = self.replay_outcome.absent_reads;
+        let (_, all_reads) = self.setup.absent_keys.reads();
+        let are_few_absent = absent_reads as f64 <= all_reads as f64 * ABSENT_SHARE_MAX;
+        let has_absent = absent_reads > 0 || self.setup.absent_keys.can_be_left_out();
+        let tolerance = if has_absent && are_few_absent { ABSENT_SHARE_MAX } else { 0.0 };
+        self.second_half.counts_are_within(tolerance)
+    }
+
+    /// Whether the forecast held, or whether this machine allows to tell.
+    pub(super) fn verdict(&self) -> Verdict {
+        if self.is_forecast_within() {
+            Verdict::Held
+        } else if self.is_too_noisy() || self.counts_agree() && !self.disturbances().is_empty() {
+            Verdict::CannotTell
+        } else {
+            Verdict::Missed
+        }
+    }
+
+    /// The evidence that something else disturbed the times.
+    pub(super) fn disturbances(&self) -> Vec<String> {
+        let mut evidence = self.replay_outcome.machine_load.evidence();
+        let drift = self.drift();
+        if drift.abs() > self.tolerance {
+            let change = if drift > 0.0 { "longer" } else { "less" };
+            evidence.push(format!(
+                "the same reads took {:.0} % {change} afterwards",
+                100.0 * drift.abs()
+            ));
+        }
+        evidence
     }
 
     /// Whether the forecast did not hold in times alone, and by no more than may be chance.
     pub(super) fn is_too_noisy(&self) -> bool {
         !self.is_forecast_within()
-            && self.second_half.counts_are_equal()
+            && self.counts_agree()
             && may_be_within(&self.added_errors, self.tolerance)
     }
 
     /// How much slower the same reads were after the replay than before.
     pub(super) fn drift(&self) -> f64 {
         self.latency_before.drift(&self.latency_after)
+    }
+
+    /// Reads that both sides leave out, because the servers do not have their keys.
+    pub(super) fn left_out_reads(&self) -> u64 {
+        let absent_keys = &self.setup.absent_keys;
+        if absent_keys.can_be_left_out() { absent_keys.reads().0 } else { 0 }
     }
 
     pub(super) fn to_document(&self, sentence: &str) -> Value {
@@ -133,6 +196,8 @@ impl Results {
             "error": both_ranges(Comparison::error_document),
             "held": self.is_forecast_within(),
             "too_noisy": self.is_too_noisy(),
+            "verdict": self.verdict().name(),
+            "disturbances": self.disturbances(),
             "added_error_pct": {
                 "50": [self.added_errors[0].low, self.added_errors[0].high],
                 "95": [self.added_errors[1].low, self.added_errors[1].high],
@@ -141,6 +206,8 @@ impl Results {
             "kept_calls": self.replay_outcome.fixed_set_calls,
             "kept_keys": self.replay_outcome.fixed_set_keys,
             "absent_reads": self.replay_outcome.absent_reads,
+            "absent_keys": self.setup.absent_keys.len(),
+            "left_out_reads": self.left_out_reads(),
             "latency": { "before": self.latency_before.document, "after": self.latency_after.document, "drift": self.drift() },
         })
     }

@@ -6,7 +6,7 @@ use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::{Figures, P50_INDEX, P95_INDEX, PERCENTILES, SLOWDOWNS};
 use glasscache_sim::strategy::noise::Interval;
 
-use super::results::Results;
+use super::results::{Results, Verdict};
 
 /// Points of a curve.
 const CURVE_POINTS: usize = 300;
@@ -29,8 +29,10 @@ pub(super) fn build_page(results: &Results) -> Page {
 fn format_sentence(results: &Results) -> String {
     let second_half = &results.second_half;
     let measured = &second_half.measured;
-    let counts_text = if second_half.counts_are_equal() {
+    let counts_text = if second_half.counts_are_within(0.0) {
         "calls, keys, bytes and used keys are those of the forecast"
+    } else if results.counts_agree() {
+        "calls, keys, bytes and used keys are within 1 % of the forecast"
     } else {
         "calls, keys, bytes or used keys differ from the forecast"
     };
@@ -57,9 +59,19 @@ fn format_sentence(results: &Results) -> String {
     } else {
         String::new()
     };
+    let disturbances = results.disturbances();
+    let noise_text = if results.is_forecast_within() || disturbances.is_empty() {
+        noise_text
+    } else {
+        format!("{noise_text} Meanwhile {}.", disturbances.join(", and "))
+    };
     format!(
-        "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
-        if results.is_forecast_within() { "held" } else { "did not hold" },
+        "{} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
+        match results.verdict() {
+            Verdict::Held => "The forecast held",
+            Verdict::Missed => "The forecast did not hold",
+            Verdict::CannotTell => "Cannot tell whether the forecast held",
+        },
         100.0 * results.tolerance,
         results.setup.strategy,
         format_added(P50_INDEX),
@@ -84,6 +96,15 @@ fn list_notes(results: &Results) -> Vec<String> {
             format_signed_percent(Some(results.drift()))
         ),
     ];
+    if results.left_out_reads() > 0 {
+        let (absent_reads, all_reads) = setup.absent_keys.reads();
+        notes.push(format!(
+            "The server does not have {} keys of the log: {} of {} reads are left out of the forecast and of the replay.",
+            format_count(setup.absent_keys.len() as u64),
+            format_count(absent_reads),
+            format_count(all_reads),
+        ));
+    }
     if replay_outcome.absent_reads > 0 {
         notes.push(format!(
             "{} reads found no value: the server lacks keys of the log, so calls and bytes differ from the forecast. \

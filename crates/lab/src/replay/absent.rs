@@ -1,0 +1,105 @@
+//! Keys of a log that the servers do not have: expired, evicted or deleted since it was recorded.
+//!
+//! On a cache that is in use there are always some. If they are few, both the forecast and the replay leave them out.
+
+use std::collections::HashSet;
+
+use glasscache_client::{Address, Client, Placement};
+use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::trace::log::RequestLog;
+
+use super::{ReplayError, new_client_options};
+use crate::target::{new_call_budget, wire_key};
+
+/// The share of the reads, and of the fixed set, whose keys may be left out.
+pub const ABSENT_SHARE_MAX: f64 = 0.01;
+
+/// Keys of one call.
+const KEYS_PER_CALL: usize = 100;
+
+/// The keys that the servers do not have.
+#[derive(Debug, Default)]
+pub struct AbsentKeys {
+    keys: HashSet<String>,
+    /// Reads of the log that need one of them, and all reads.
+    reads: (u64, u64),
+    /// Keys of the fixed set among them, and all of it.
+    fixed_keys: (usize, usize),
+}
+
+impl AbsentKeys {
+    /// Looks for all keys that the log or the strategy names.
+    ///
+    /// # Errors
+    /// A key that cannot go on the wire, or a call that failed.
+    pub fn find(
+        servers: &[Address],
+        log: &RequestLog,
+        strategy_file: &StrategyFile,
+    ) -> Result<Self, ReplayError> {
+        let client = Client::new(servers, Placement::Ketama, new_client_options())?;
+        let mut all_keys: Vec<&str> = log.items.keys.iter().map(String::as_str).collect();
+        all_keys.extend(strategy_file.fixed_keys.iter().map(String::as_str));
+        let mut absent_keys = Self::default();
+        for keys in all_keys.chunks(KEYS_PER_CALL) {
+            keys.iter().try_for_each(|key| wire_key(key).map(|_| ()))?;
+            let keys_as_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            let (found, failures) = client.get_many(&keys_as_bytes, &new_call_budget())?;
+            if let Some((_, error)) = failures.into_iter().next() {
+                return Err(error.into());
+            }
+            let found: HashSet<usize> = found.into_iter().map(|(index, ..)| index).collect();
+            let absent = keys.iter().enumerate().filter(|(index, _)| !found.contains(index));
+            absent_keys.keys.extend(absent.map(|(_, key)| (*key).to_owned()));
+        }
+        let is_absent = |key: &&String| absent_keys.keys.contains(*key);
+        let key_of_read = |&item: &u32| &log.items.keys[item as usize];
+        let absent_reads = log.requests.items.iter().map(key_of_read).filter(is_absent).count();
+        absent_keys.reads = (absent_reads as u64, log.requests.items.len() as u64);
+        let fixed_keys = &strategy_file.fixed_keys;
+        absent_keys.fixed_keys = (fixed_keys.iter().filter(is_absent).count(), fixed_keys.len());
+        Ok(absent_keys)
+    }
+
+    /// Whether there are any, and few enough to be left out.
+    pub fn can_be_left_out(&self) -> bool {
+        let is_few = |absent: f64, all: f64| absent <= all * ABSENT_SHARE_MAX;
+        !self.keys.is_empty()
+            && is_few(self.reads.0 as f64, self.reads.1 as f64)
+            && is_few(self.fixed_keys.0 as f64, self.fixed_keys.1 as f64)
+    }
+
+    /// How many keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether the servers have all keys.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Reads of the log that need one of them, and all reads.
+    pub fn reads(&self) -> (u64, u64) {
+        self.reads
+    }
+
+    /// Leaves them out of the requests, the fixed set and the tree; of one that is fetched all the same no bytes come.
+    pub fn leave_out(&self, log: &mut RequestLog, strategy_file: &mut StrategyFile) {
+        let is_present = |key: &String| !self.keys.contains(key);
+        let items = &mut log.items;
+        for (key, size) in items.keys.iter().zip(&mut items.sizes) {
+            *size = if is_present(key) { *size } else { 0 };
+        }
+        let requests = &mut log.requests;
+        let (mut kept_items, mut starts) = (Vec::with_capacity(requests.items.len()), vec![0]);
+        for index in 0..requests.len() {
+            let read_items = requests.items_of(index).iter().copied();
+            kept_items.extend(read_items.filter(|&item| is_present(&items.keys[item as usize])));
+            starts.push(kept_items.len());
+        }
+        (requests.items, requests.starts) = (kept_items, starts);
+        strategy_file.fixed_keys.retain(is_present);
+        strategy_file.children.retain(|(parent, child)| is_present(parent) && is_present(child));
+    }
+}
