@@ -324,6 +324,32 @@ def test_check_is_silent_about_what_is_translated() -> None:
     )
 
 
+def test_check_warns_of_options_of_an_old_backend_without_like() -> None:
+    program = "warnings.simplefilter('default')" + CHECK_PROGRAM
+    completed = run_site(program, OPTIONS={"no_delay": True})
+    assert completed.returncode == 0
+    assert "(glasscache.W001) OPTIONS has" in completed.stderr, completed.stderr
+
+
+def test_the_cache_has_the_reports_of_its_client(server: Server) -> None:
+    program = """
+import json
+from django.core.cache import cache
+with cache.request(route="home"):
+    cache.set("k", "v")
+    assert cache.get("k") == "v"
+print(json.loads(cache.report(json=True))["stats"]["by_size"][0]["calls"] > 0)
+print("calls" in str(cache.report()), "bytes" in str(cache.explain("k")))
+try:
+    cache.near_stats()
+except Exception as error:
+    print(type(error).__name__)
+"""
+    completed = run_site(program, LOCATION=server.address)
+    lines = completed.stdout.split("\n")
+    assert lines[:3] == ["True", "True True", "BadSetting"], completed.stdout + completed.stderr
+
+
 def test_the_check_has_the_tag_of_caches_and_a_message_for_each_option() -> None:
     program = """
 import glasscache.contrib.django

@@ -3,12 +3,13 @@
 Django has no list of checks that a cache backend could join: a backend's module is imported when its cache is
 first used. Django's own check of caches uses them all, and so may be what imports this module. The run that
 is then under way has its checks together and does not run this one, so a backend that is made in it raises
-what this check would have reported, as the error with which such a run ends.
+what this check would have reported, as the error with which such a run ends, or warns of it.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from django.core import checks
@@ -72,8 +73,12 @@ def register_check(
 
 
 def raise_if_too_late_to_check(cache_settings: CacheSettings) -> None:
-    """Raise what is wrong with settings where this run of the checks cannot report it."""
-    if not cache_settings.refusals or not _is_imported_by_check_run or not _is_in_check_run():
+    """Raise or warn of what is wrong with settings where this run of the checks cannot report it."""
+    if not _is_imported_by_check_run or not _is_in_check_run():
+        return
+    for sentence in cache_settings.advice:
+        warnings.warn(f"({LIKE_WARNING_ID}) {sentence}", stacklevel=2)
+    if not cache_settings.refusals:
         return
     from django.core.management.base import SystemCheckError  # noqa: PLC0415 - for a run of the checks
 

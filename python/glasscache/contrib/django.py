@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
@@ -38,7 +38,11 @@ from glasscache.contrib._django_requests import request_middleware
 from glasscache.contrib._django_settings import OWN_PREFIX, translate_settings
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import ModuleType
+
+    from glasscache._near import NearStats
+    from glasscache._report import Explanation, Report
 
 __all__ = ["DjangoClient", "GlassCache", "request_middleware"]
 
@@ -98,6 +102,31 @@ class GlassCache(AsyncCacheMethods):
     def stats(self) -> dict[str, Any]:
         """Return the counters of the process's client; see `glasscache.Client.stats`. No network."""
         return self._cache.client.stats()
+
+    @overload
+    def report(self, *, json: Literal[False] = False) -> Report: ...
+
+    @overload
+    def report(self, *, json: Literal[True]) -> str: ...
+
+    def report(self, *, json: bool = False) -> Report | str:
+        """Return what the calls of this process have cost; with `json` for `glasscache rollout`."""
+        return self._cache.client.report(json=True) if json else self._cache.client.report()
+
+    def explain(self, key: str, version: int | None = None) -> Explanation:
+        """Return what reading a key costs, and where; the key is read. See `glasscache.Client.explain`."""
+        return self._cache.client.explain(self.make_and_validate_key(key, version=version))
+
+    def near_stats(self) -> NearStats:
+        """Return the counters of the strategy; see `glasscache.Client.near_stats`. No network."""
+        return self._cache.client.near_stats()
+
+    def request(
+        self, page: str | None = None, route: str | None = None, version: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Make the reads inside the block one request, as the middleware does for each HTTP request."""
+        full_page = None if page is None else self.make_and_validate_key(page, version=version)
+        return self._cache.client.request(full_page, route)
 
     def get_or_set(
         self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
