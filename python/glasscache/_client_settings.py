@@ -162,13 +162,20 @@ class _CommonSettings(TypedDict, total=False):
     share: Annotated[float | None, Setting(
         None,
         "the share of the requests that run the strategy, from 0 to 1; the others are the control "
-        "group. The strategy disables itself if its requests miss the forecast of its file",
+        "group. The strategy disables itself if its requests are worse than those",
         "share", needs="strategy",
     )]
     share_by: Annotated[Literal["request", "process"], Setting(
         "request",
         '"request" divides the requests of each process, "process" the processes',
         choices=("request", "process"), needs="strategy",
+    )]
+    near_check: Annotated[float, Setting(
+        0.01,
+        "with `share`, how many of the reads that the process serves itself are also read from the "
+        "servers, from 0 (none) to 1 (all): a value that had been replaced longer ago than `near_ttl`, "
+        "or 50 ms with `coherent`, disables the strategy",
+        "fraction", needs="share",
     )]
 
 
@@ -227,6 +234,11 @@ KINDS: Final = {
         _is_number_or_none,
         "a number of seconds, or None",
         {"type": ["number", "null"], "exclusiveMinimum": 0},
+    ),
+    "fraction": Kind(
+        lambda value: _is_number(value) and 0 <= value <= 1,
+        "a number from 0 to 1",
+        {"type": "number", "minimum": 0, "maximum": 1},
     ),
     "share": Kind(
         _is_number_or_none,

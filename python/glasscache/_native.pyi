@@ -479,6 +479,7 @@ class PendingNearRead:
 @final
 class RequestScope:
     def end(self) -> None: ...
+    def set_route(self, route: str) -> None: ...
 
 @final
 class Strategy:
@@ -492,6 +493,7 @@ class Strategy:
         scopes: ContextVar[RequestScope | None],
         share: float | None,
         share_by: str,
+        near_check: float,
     ) -> Self: ...
 
 @final

@@ -85,6 +85,7 @@ def strategy_of(
         scopes=scopes.current,
         share=settings["share"],
         share_by=settings["share_by"],
+        near_check=settings["near_check"],
     )
     return native_strategy, scopes
 
@@ -144,7 +145,8 @@ class RequestMethods:
 
         Args:
             page: the key of the item that the request is about.
-            route: the kind of request, for the recorder.
+            route: the kind of request, for the recorder and for a roll-out, which compares what the requests
+                of each route wait.
 
         >>> with client.request(page="course:7"):  # doctest: +SKIP
         ...     _ = client.get("course:7"), client.get("course:7/lesson:1")
@@ -152,16 +154,24 @@ class RequestMethods:
         """
         recorder = self._recorder
         recorded_request = None if recorder is None else recorder.request(page, route)
-        return self._request_block(page, recorded_request)
+        return self._request_block(page, recorded_request, route)
 
     def _request_block(
-        self, page: Key | None = None, recorded_request: AbstractContextManager[None] | None = None
+        self,
+        page: Key | None = None,
+        recorded_request: AbstractContextManager[None] | None = None,
+        route: str | None = None,
     ) -> AbstractContextManager[None]:
         """Return a request with a record that the caller has begun, or none."""
-        return _RequestBlock(self._scopes, self._state.begin_request(page), recorded_request)
+        scope = self._state.begin_request(page)
+        if scope is not None and route is not None:
+            scope.set_route(route)
+        return _RequestBlock(self._scopes, scope, recorded_request)
 
     def set_route(self, route: str) -> None:
-        """Name the kind of the current request for the recorder, where that is known only later."""
+        """Name the kind of the current request, where that is known only later."""
+        if self._scopes is not None and (scope := self._scopes.current.get()) is not None:
+            scope.set_route(route)
         if self._recorder is not None:
             self._recorder.set_route(route)
 

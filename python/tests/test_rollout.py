@@ -1,13 +1,21 @@
-"""A strategy in a share of the requests: both groups are reported, and a bad one disables itself."""
+"""A strategy in a share of the requests: both groups are reported, and a bad one disables itself.
+
+Whether one is good is what the control group shows: of a forecast it is only said whether it came true.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import re
+import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +33,9 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs/reference"
 KEYS = ("a", "b", "c")
-BAD_STRATEGY = "strategy lru:1\nforecast calls 0.5 0.4 0.6\nforecast keys 0.5 0.4 0.6\n"
+BAD_STRATEGY = "strategy subtree:1\nforecast calls 9 8 9.5\n"
+"""It fetches the children of the page first, of which `request_of_bad_strategy` reads none."""
+MISSED_STRATEGY = "strategy lru:1\nforecast calls 0.5 0.4 0.6\nforecast keys 0.5 0.4 0.6\n"
 GOOD_STRATEGY = "strategy lru:100\nforecast calls 0.1 0 0.2\nforecast added_ms_p50 0 0 0.1\n"
 
 
@@ -40,6 +50,24 @@ def settings(server: Any) -> dict[str, Any]:
     with Client(**settings) as writer:
         writer.set_many({key: key.upper() for key in KEYS})
     return settings
+
+
+def new_client_of_bad_strategy(
+    settings: dict[str, Any], save_strategy: SaveStrategy, share: float
+) -> Client:
+    """Return a client under a strategy that needs two calls where one is enough."""
+    strategy = save_strategy(BAD_STRATEGY)
+    return Client(**settings, strategy=strategy, share=share, children_of=lambda _key: ["b"])
+
+
+def make_requests_of_bad_strategy(client: Client, request_count_max: int) -> int:
+    """Make requests until the strategy is disabled; return how many."""
+    for number in range(1, request_count_max + 1):
+        with client.request(page="page", route=f"/{number % 2}"):
+            assert client.get_many(["a", "c"]) == {"a": "A", "c": "C"}
+        if client.near_stats()["disabled"]:
+            return number
+    return request_count_max
 
 
 def make_requests(client: Client, request_count_max: int) -> int:
@@ -76,17 +104,29 @@ def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
     settings: dict[str, Any], save_strategy: SaveStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "glasscache"):
-        client = Client(**settings, strategy=save_strategy(BAD_STRATEGY), share=0.1)
-        assert make_requests(client, 2000) < 2000
+        client = new_client_of_bad_strategy(settings, save_strategy, 0.1)
+        assert make_requests_of_bad_strategy(client, 2000) <= 2000
         for _ in range(3):
             with client.request():
                 assert client.get_many(KEYS) == {"a": "A", "b": "B", "c": "C"}
     (record,) = [record for record in caplog.records if record.name == "glasscache"]
-    assert "the strategy lru:1 has disabled itself: calls is 3.000" in record.getMessage()
+    assert "the strategy subtree:1 has disabled itself: calls 1.00 -> 2.00" in record.getMessage()
     assert client.near_stats()["near_items"] == 0
     groups = report_of(client)["rollout"]["groups"]
-    assert groups["strategy"]["calls"] == 3 * groups["strategy"]["requests"] > 0
-    assert groups["control"]["keys"] > groups["strategy"]["keys"]
+    assert groups["strategy"]["calls"] == 2 * groups["strategy"]["requests"] > 0
+
+
+def test_a_strategy_that_misses_its_forecast_and_is_not_worse_is_kept(
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    client = Client(**settings, strategy=save_strategy(MISSED_STRATEGY), share=0.5)
+    assert make_requests(client, 2000) == 2000
+    assert report_of(client)["rollout"]["disabled"] is None
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(client.report(json=True))
+    result = json.loads(run_rollout_command(report_file).stdout)["result"]
+    assert result["recommendation"] in {"continue", "wait"}
+    assert result["forecast_statement"].startswith("The forecast was 0.500 (calls)")
 
 
 def test_a_good_strategy_is_kept(settings: dict[str, Any], save_strategy: SaveStrategy) -> None:
@@ -132,7 +172,7 @@ def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
         return report
 
     for document, calls in ((report_of(client), 3), (asyncio.run(run()), 4)):
-        # Three items never fill the near cache, so that the process counts as cold for 1,000 requests.
+        # The near cache grows at first, and whether it still does is looked at after 100 requests.
         assert document["rollout"]["warm_up_requests"] == 100
         assert document["near"]["calls"] < 50 * calls
         assert document["near"]["reads"] > 0
@@ -177,7 +217,7 @@ def test_rollout_compares_the_groups_of_several_processes(
     jsonschema.validate(document, json.loads((DOCS / "json.schema.json").read_text()))
     result = document["result"]
     assert result["processes"] == 2
-    assert result["recommendation"] == "wait"
+    assert result["recommendation"] in {"continue", "wait"}  # wait, if times of this machine jump
     calls_figure = result["figures"][0]
     assert calls_figure["control"]["value"] == 2
     assert calls_figure["strategy"]["low"] <= calls_figure["strategy"]["value"] <= 1.1
@@ -185,7 +225,7 @@ def test_rollout_compares_the_groups_of_several_processes(
     assert result == lab.rollout(*report_files)
     text = run_rollout_command(*report_files, flags=()).stdout
     assert all(len(line) <= 80 for line in text.splitlines()), text
-    assert text.startswith("Recommendation: wait. ")
+    assert text.startswith(f"Recommendation: {result['recommendation']}. ")
 
 
 PROCESSES_PROGRAM = """
@@ -250,11 +290,151 @@ def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares
     assert calls_figure["difference"]["high"] < 0
 
 
+def test_a_route_whose_requests_wait_longer_is_named(
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    client = Client(**settings, strategy=save_strategy("strategy lru:9"), share=0.5)
+    for number in range(900):
+        with client.request(route="/first"):
+            client.get("a")
+            client.set_route("/second" if number % 3 else "/first")
+    document = report_of(client)
+    routes = {route["route"]: route for route in document["rollout"]["routes"]}
+    assert sorted(routes) == ["/first", "/second"]
+    # Requests, added ns and the squares of added ms; a route of the control group has slow requests.
+    document["rollout"]["routes"] = [
+        {
+            "route": '/sl"ow',
+            "strategy": [200, 400_000_000, 900.0],
+            "control": [200, 200_000_000, 220.0],
+        }
+    ]
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(json.dumps(document))
+    completed = run_rollout_command(report_file, exit_code=1)
+    result = json.loads(completed.stdout)["result"]
+    assert result["recommendation"] == "roll back"
+    assert '/sl"ow (1.00 -> 2.00 ms)' in result["reason"]
+    (route,) = result["routes"]
+    assert route["is_slower"]
+    assert route["difference"]["low"] > 0
+    text = run_rollout_command(report_file, exit_code=1, flags=()).stdout
+    assert "slower" in text
+    assert all(len(line) <= 80 for line in text.splitlines()), text
+
+
+def test_values_are_compared_with_those_of_the_server(
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    client = Client(**settings, strategy=save_strategy("strategy lru:9"), share=1, near_check=1)
+    other = Client(**settings)
+    for number in range(200):
+        with client.request():
+            client.get("a")
+        if number % 40 == 0:
+            other.set("a", number)
+    document = report_of(client)
+    checks = document["rollout"]["value_checks"]
+    assert checks["compared"] >= 3
+    assert (checks["wrong"], document["rollout"]["disabled"]) == (0, None)
+    # A single value that is wrong is enough, however few requests there are.
+    document["rollout"]["value_checks"] |= {"wrong": 1, "bound_ms": 10_000}
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(json.dumps(document))
+    result = json.loads(run_rollout_command(report_file, exit_code=1).stdout)["result"]
+    assert result["reason"].startswith(
+        "it served 1 value that had been replaced longer than 10000 ms"
+    )
+
+
+class MutedRelay:
+    """Passes everything on, except what the server reports of changed keys."""
+
+    def __init__(self, server_address: str) -> None:
+        """Listen; each connection has a thread for each direction."""
+        host, port = server_address.rsplit(":", 1)
+        self._server = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while self._listener.fileno() >= 0:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            self._connections += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def close(self) -> None:
+        """Close everything; threads end by that."""
+        for connection in (self._listener, *self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while received := source.recv(1 << 16):
+                lines = received.splitlines(keepends=True)
+                reports_change = re.compile(rb"ts=\S+ gid=\d+ type=(item|deleted)")
+                sink.sendall(b"".join(line for line in lines if not reports_change.match(line)))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+def test_a_process_that_serves_values_past_the_bound_of_a_coherent_cache_disables_the_strategy(
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    relay = MutedRelay(settings["servers"])
+    through_relay: dict[str, Any] = settings | {"servers": relay.address, "coherent": True}
+    strategy = save_strategy("strategy lru:9")
+    client = Client(**through_relay, near_ttl=3600, strategy=strategy, share=0.5)
+    writer = Client(**settings)
+    deadline = time.monotonic() + 60
+    while not client.near_stats()["disabled"] and time.monotonic() < deadline:
+        writer.set("a", time.monotonic())
+        for _ in range(20):
+            with client.request(route="/"):
+                client.get("a")
+            time.sleep(0.005)
+    disabled = client.near_stats()["disabled"]
+    assert disabled is not None
+    assert "replaced longer than 50 ms ago" in disabled
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(client.report(json=True))
+    client.close()
+    relay.close()
+    result = json.loads(run_rollout_command(report_file, exit_code=1).stdout)["result"]
+    assert (result["recommendation"], result["value_checks"]["wrong"]) == ("roll back", 1)
+
+
+def test_a_report_that_a_killed_process_left_in_the_middle_is_left_out_and_counted(
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    client = Client(**settings, strategy=save_strategy("strategy lru:2"), share=0.5)
+    make_requests(client, 10)
+    report = client.report(json=True)
+    whole, appended, cut_off = (tmp_path / name for name in ("whole", "appended", "cut_off"))
+    whole.write_text(report)
+    appended.write_text(f"{report}\n{report[:200]}")
+    cut_off.write_text(report[:300])
+    result = json.loads(run_rollout_command(whole, appended, cut_off).stdout)["result"]
+    assert (result["processes"], result["cut_off_reports"]) == (1, 2)
+    assert "too few requests" in result["reason"]
+    assert "ends within" in run_rollout_command(cut_off, exit_code=4).stderr
+
+
 def test_rollout_recommends_to_roll_back_a_bad_strategy(
     settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    client = Client(**settings, strategy=save_strategy(BAD_STRATEGY), share=0.5)
-    make_requests(client, 2000)
+    client = new_client_of_bad_strategy(settings, save_strategy, 0.5)
+    make_requests_of_bad_strategy(client, 2000)
     report_file = tmp_path / "stats.json"
     report_file.write_text(client.report(json=True))
     document = json.loads(run_rollout_command(report_file, exit_code=1).stdout)
@@ -262,8 +442,8 @@ def test_rollout_recommends_to_roll_back_a_bad_strategy(
     assert document["result"]["disabled_processes"] == 1
     assert document["error"] is None
     text = run_rollout_command(report_file, exit_code=1, flags=()).stdout
-    assert "Recommendation: roll back. Calls is 3.000" in text
-    assert "Disabled in a process: calls is 3.000" in " ".join(text.split())
+    assert "Recommendation: roll back. Calls 1.00 -> 2.00" in text
+    assert "Disabled in a process: calls 1.00 -> 2.00" in " ".join(text.split())
 
 
 def test_rollout_refuses_what_is_no_report(

@@ -31,7 +31,7 @@ impl Strategy {
         clippy::too_many_arguments,
         reason = "the settings of a strategy, each with its own type"
     )]
-    #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, share, share_by))]
+    #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, share, share_by, near_check))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -41,6 +41,7 @@ impl Strategy {
         scopes: Py<PyAny>,
         share: Option<f64>,
         share_by: &str,
+        near_check: f64,
     ) -> PyResult<Self> {
         let path_text = path.display();
         let bad_strategy = |reason: String| {
@@ -62,6 +63,7 @@ impl Strategy {
             is_coherent: coherent,
             children_of: children_of.map(wrap_children_of),
             share: share.map(|share| RolloutShare { fraction: share, by: shared_by }),
+            near_check,
             ..StrategyOptions::new(strategy_file)
         };
         Ok(Self { options, scope_variable: scopes })
@@ -96,6 +98,11 @@ impl RequestScope {
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.scope.end();
         log_warnings(py, &self.near_cache)
+    }
+
+    /// Name the kind of the request, by which a roll-out compares.
+    fn set_route(&self, route: &Bound<'_, PyString>) {
+        self.scope.set_route(&route.to_string_lossy());
     }
 }
 

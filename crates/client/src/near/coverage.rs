@@ -9,6 +9,9 @@ use super::watch::ReportLevel;
 /// what other clients changed is seen within 50 ms of its acknowledgement.
 const CONFIRMATION_VALIDITY: Duration = Duration::from_millis(40);
 
+/// How long after a change was acknowledged the process may serve the value before, if all servers report changes.
+pub(super) const COHERENT_BOUND: Duration = Duration::from_millis(50);
+
 /// Until when the reports of all servers are complete, for a client whose near cache follows them.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
@@ -71,6 +74,11 @@ impl Coverage {
             ServeUntil::Moment(moment) => now < moment,
             ServeUntil::Unbounded => true,
         }
+    }
+
+    /// Whether all servers confirm their reports, which bound the age of a value.
+    pub(super) fn is_confirmed(&self) -> bool {
+        matches!(self.serve_until, ServeUntil::Moment(_))
     }
 
     fn set_watch_state(&mut self, slot: usize, state: WatchState) {

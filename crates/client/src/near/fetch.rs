@@ -24,6 +24,10 @@ pub struct Fetch {
     pub(super) generations: Vec<Option<u64>>,
     pub(super) started_at: Instant,
     pub(super) reason: FetchReason,
+    /// What the process kept of some of the keys when the call began, by their index, to be compared with what it brings.
+    pub(super) comparisons: Vec<(usize, NearValue)>,
+    /// How many of the keys are fetched for their own sake: those behind them only for the comparison.
+    pub(super) needed_keys: usize,
 }
 
 /// What a fetch brought so far, by the index of the key.
@@ -53,6 +57,21 @@ impl Fetch {
     /// Why they are fetched.
     pub fn reason(&self) -> FetchReason {
         self.reason
+    }
+
+    /// The call without the keys that it has only for a comparison.
+    pub(super) fn without_comparisons(&self) -> Self {
+        let needed = |generations: &[Option<u64>]| {
+            generations.iter().take(self.needed_keys).copied().collect()
+        };
+        Self {
+            keys: self.keys.iter().take(self.needed_keys).cloned().collect(),
+            generations: needed(&self.generations),
+            started_at: self.started_at,
+            reason: self.reason,
+            comparisons: Vec::new(),
+            needed_keys: self.needed_keys,
+        }
     }
 
     /// When the call must end if its read must end at `read_deadline`: a call for more than the read keys gets half of the

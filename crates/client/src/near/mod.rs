@@ -19,6 +19,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod value_comparison;
 pub mod watch;
 mod watches;
 mod write_tracker;
@@ -109,17 +110,18 @@ impl ClientNearCache {
     }
 
     /// Counts a request that has ended.
-    fn end_request(&self, group: Group, cost: &RequestCost) {
+    fn end_request(&self, group: Group, route: Option<&str>, cost: &RequestCost) {
         let process_cache = self.current();
         let strategy = &self.options.file.strategy;
-        process_cache.state().end_request(group, cost, strategy);
+        process_cache.state().end_request((group, route), cost, strategy);
     }
 
     /// The roll-out as JSON: what the requests of both groups needed, and the forecast (docs/reference/json.md).
     pub fn rollout_json(&self) -> String {
         let process_cache = self.current();
         let state = process_cache.state();
-        rollout_json(&self.options.file.strategy, state.process_rollout())
+        let strategy = &self.options.file.strategy;
+        rollout_json(strategy, state.process_rollout(), state.fill_fraction(strategy.local))
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].

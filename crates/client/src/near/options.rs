@@ -10,6 +10,9 @@ use glasscache_strategy::rollout::rollout_share::RolloutShare;
 /// How long a value may be served after a write of another process, unless configured otherwise.
 const NEAR_TTL_DEFAULT: Duration = Duration::from_secs(10);
 
+/// How many of the reads that a process serves itself are compared with the servers, unless configured otherwise.
+const NEAR_CHECK_DEFAULT: f64 = 0.01;
+
 /// A strategy and how a client runs it.
 #[derive(Debug, Clone)]
 pub struct StrategyOptions {
@@ -25,9 +28,12 @@ pub struct StrategyOptions {
     pub children_of: Option<ChildrenOf>,
     /// What an item counts in a near cache that is bounded in bytes.
     pub byte_accounting: ByteAccounting,
-    /// The share of the requests that run it, where it disables itself if it misses its forecast; `None`: all requests
-    /// run it, whatever they need.
+    /// The share of the requests that run it, where it disables itself if it is worse than the others; `None`: all
+    /// requests run it, whatever they need.
     pub share: Option<RolloutShare>,
+    /// With a share, the fraction of the reads that the process serves itself, 0 to 1, that are also read from the
+    /// servers: whether what it serves is older than `near_ttl`, or 50 ms with `is_coherent`, allows.
+    pub near_check: f64,
 }
 
 impl StrategyOptions {
@@ -40,6 +46,7 @@ impl StrategyOptions {
             children_of: None,
             byte_accounting: ByteAccounting::default(),
             share: None,
+            near_check: NEAR_CHECK_DEFAULT,
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct NearRead {
     scope_fetch: Option<ScopeFetch>,
     /// What it needs and other reads of its request are fetching.
     awaited_keys: AwaitedKeys,
+    /// What the process keeps of keys that are fetched all the same.
+    kept_values: Vec<(NearKey, NearValue)>,
 }
 
 /// What is fetched next.
@@ -88,6 +90,7 @@ impl NearRead {
             load_started_at: None,
             scope_fetch: None,
             awaited_keys: AwaitedKeys::default(),
+            kept_values: Vec::new(),
         }
     }
 
@@ -113,11 +116,40 @@ impl NearRead {
                 }
                 NearReadStage::AwaitedItems => (self.look_up_awaited(now), FetchReason::Items),
             };
-            if !keys.is_empty() {
-                let generations = self.near.current().state().generations(&keys);
-                return Some(NearStep::Fetch(Fetch { keys, generations, started_at: now, reason }));
+            if let Some(fetch) = self.begin_fetch(keys, reason, now) {
+                return Some(NearStep::Fetch(fetch));
             }
         }
+    }
+
+    /// The call for these keys, and for those that are to be compared.
+    fn begin_fetch(
+        &mut self,
+        mut keys: Vec<NearKey>,
+        reason: FetchReason,
+        now: Instant,
+    ) -> Option<Fetch> {
+        let (needed_keys, process_cache) = (keys.len(), self.near.current());
+        let mut near_state = process_cache.state();
+        let kept_values = std::mem::take(&mut self.kept_values).into_iter();
+        let index_of = |key: &NearKey| keys.iter().position(|fetched_key| fetched_key == key);
+        let with_index = |(key, value)| Some((index_of(&key)?, value));
+        let mut comparisons: Vec<(usize, NearValue)> = kept_values.filter_map(with_index).collect();
+        if reason == FetchReason::Items && self.mode == ReadMode::Strategy {
+            for (key, value) in near_state.take_values_to_compare(&keys, now) {
+                comparisons.push((keys.len(), value));
+                keys.push(key);
+            }
+        }
+        let generations = near_state.generations(&keys);
+        (!keys.is_empty()).then_some(Fetch {
+            keys,
+            generations,
+            started_at: now,
+            reason,
+            comparisons,
+            needed_keys,
+        })
     }
 
     fn begin_load(&mut self, now: Instant) -> Vec<NearKey> {
@@ -157,6 +189,7 @@ impl NearRead {
         self.values = lookup.values;
         self.needs_no_fetch = lookup.needs_no_fetch;
         self.keys_to_cache = lookup.keys_to_cache;
+        self.kept_values = lookup.kept_values;
         if !lookup.awaited_keys.is_empty() {
             self.awaited_keys.extend(lookup.awaited_keys.into_iter());
         }
@@ -308,6 +341,44 @@ impl NearRead {
         }
         let mut items: Vec<Option<FetchedItem>> = fetched.items;
         items.resize_with(fetch.keys.len(), || None);
+        self.compare_values(fetch, &items, now);
+        let has_failed = items.iter().take(fetch.needed_keys).any(Option::is_none);
+        if fetch.reason != FetchReason::Load {
+            self.add_request_cost(fetch, &items, has_failed, now);
+        }
+        if fetch.keys.len() == fetch.needed_keys {
+            self.use_items(fetch, items, failures, now);
+        } else {
+            items.truncate(fetch.needed_keys);
+            self.use_items(&fetch.without_comparisons(), items, failures, now);
+        }
+    }
+
+    /// Compares what the process kept of some keys with what the servers have.
+    fn compare_values(&self, fetch: &Fetch, items: &[Option<FetchedItem>], now: Instant) {
+        if fetch.comparisons.is_empty() {
+            return;
+        }
+        let process_cache = self.near.current();
+        let mut near_state = process_cache.state();
+        for (index, kept_value) in &fetch.comparisons {
+            // A key that a server has no more may have been evicted there, which is no change of its value.
+            let item = items.get(*index).and_then(Option::as_ref);
+            let server_value = item.and_then(|item| item.value.as_ref());
+            let key_and_generation = fetch.keys.get(*index).zip(fetch.generations.get(*index));
+            if let Some((server_value, (key, &generation))) = server_value.zip(key_and_generation) {
+                near_state.compare_value((key, generation), kept_value, server_value, now);
+            }
+        }
+    }
+
+    fn use_items(
+        &mut self,
+        fetch: &Fetch,
+        items: Vec<Option<FetchedItem>>,
+        failures: Failures,
+        now: Instant,
+    ) {
         let is_load = fetch.reason == FetchReason::Load;
         let missing_keys = fetch.keys.iter().zip(&items).filter(|(_, item)| {
             let item = item.as_ref();
@@ -315,9 +386,6 @@ impl NearRead {
         });
         let missing_keys: Vec<NearKey> = missing_keys.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
-        if !is_load {
-            self.add_request_cost(fetch, &items, has_failed, now);
-        }
         if fetch.reason == FetchReason::Items {
             self.fill_values(fetch, &items);
             let failed_keys = failures

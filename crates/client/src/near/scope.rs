@@ -35,6 +35,8 @@ pub(super) struct ScopeState {
     pub(super) fetches: FetchesInFlight,
     /// What its reads needed so far.
     pub(super) cost: RequestCost,
+    /// The kind of request, if it was named.
+    route: Option<Box<str>>,
 }
 
 impl ScopeState {
@@ -44,6 +46,7 @@ impl ScopeState {
             page,
             fetches: FetchesInFlight::default(),
             cost: RequestCost::default(),
+            route: None,
         }
     }
 
@@ -69,6 +72,13 @@ impl RequestScope {
         self.group
     }
 
+    /// Names the kind of the request, by which a roll-out compares what requests wait.
+    pub fn set_route(&self, route: &str) {
+        if self.is_of_this_process() {
+            self.state().route = Some(route.into());
+        }
+    }
+
     /// Whether the request began in this process. In a child of that process it holds nothing that may be served, and its
     /// lock may be held by a thread that does not exist there.
     pub(super) fn is_of_this_process(&self) -> bool {
@@ -82,8 +92,11 @@ impl RequestScope {
         }
         // Relaxed: whichever thread is first counts, and the costs are behind a lock.
         if !self.has_ended.swap(true, Ordering::Relaxed) {
-            let cost = self.state().cost;
-            self.near.end_request(self.group, &cost);
+            let (cost, route) = {
+                let mut state = self.state();
+                (state.cost, state.route.take())
+            };
+            self.near.end_request(self.group, route.as_deref(), &cost);
         }
     }
 

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
-use glasscache_strategy::notation::Strategy;
+use glasscache_strategy::notation::{LocalRule, Strategy};
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rollout::counts::RequestCost;
 use glasscache_strategy::rollout::process_rollout::ProcessRollout;
 use glasscache_strategy::rollout::rollout_share::Group;
+use glasscache_strategy::rollout::warm_up::NearContent;
 use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
+use super::coverage::COHERENT_BOUND;
 use super::entry::{
     NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes, may_keep,
 };
@@ -24,6 +26,7 @@ use super::options::{ByteAccounting, StrategyOptions};
 use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
 use super::stats::NearStats;
+use super::value_comparison::ValueComparison;
 use super::watch::{WatchEvent, possible_near_keys};
 use super::watches::Watches;
 use super::write_tracker::WriteTracker;
@@ -43,6 +46,7 @@ pub(super) struct NearState {
     warnings: VecDeque<String>,
     has_warned_of_ttls: bool,
     process_rollout: ProcessRollout,
+    value_comparison: ValueComparison,
     /// If other clients' changes are followed.
     watches: Option<Watches>,
 }
@@ -91,6 +95,8 @@ pub(super) struct KeyLookup {
     pub(super) keys_to_cache: HashSet<NearKey>,
     /// What other reads of the request are fetching, by the index of the key: looked up when that has ended.
     pub(super) awaited_keys: Vec<AwaitedKey>,
+    /// What the process keeps of keys that are fetched all the same, to be compared.
+    pub(super) kept_values: Vec<(NearKey, NearValue)>,
 }
 
 /// How a read is served.
@@ -118,6 +124,7 @@ impl NearState {
             warnings: VecDeque::new(),
             has_warned_of_ttls: false,
             watches: options.is_coherent.then(Watches::default),
+            value_comparison: ValueComparison::new(options.near_check),
             process_rollout: ProcessRollout::new(
                 options.file.forecast.clone(),
                 options.share,
@@ -136,11 +143,21 @@ impl NearState {
     }
 
     /// Counts a request that has ended; the strategy may disable itself by that.
-    pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
-        // A process of the control group keeps nothing, so nothing of it becomes full.
-        let is_warm = self.process_rollout.is_control_process()
-            || self.fixed_set_load.is_loaded() && self.near_values.local_cache().is_full();
-        if let Some(regression) = self.process_rollout.end_request(group, cost, is_warm) {
+    pub(super) fn end_request(
+        &mut self,
+        (group, route): (Group, Option<&str>),
+        cost: &RequestCost,
+        strategy: &Strategy,
+    ) {
+        let local_cache = self.near_values.local_cache();
+        let near_content = NearContent {
+            items: local_cache.len(),
+            is_full: local_cache.is_full(),
+            is_fixed_set_loaded: self.fixed_set_load.is_loaded(),
+        };
+        self.process_rollout.count_value_checks(&self.value_comparison.take_checks());
+        let regression = self.process_rollout.end_request(group, route, cost, near_content);
+        if let Some(regression) = regression {
             self.warnings.push_back(format!(
                 "the strategy {strategy} has disabled itself: {regression}; the requests of this process run without it, and \
                  glasscache rollout compares them"
@@ -170,9 +187,84 @@ impl NearState {
             return None;
         }
         let is_fixed = self.near_values.fixed().contains_key(key);
+        if self.value_comparison.is_due() {
+            return None;
+        }
         let value = self.near_values.get(key, |entry| entry.is_fresh(now))?.value.clone()?;
         self.count_read(if is_fixed { Location::Fixed } else { Location::Local });
+        self.note_hit(|| key.into(), &value, now);
         Some(value)
+    }
+
+    /// How much of what the near cache may hold it holds, 0 to 1, if there is one.
+    pub(super) fn fill_fraction(&self, local: LocalRule) -> Option<f64> {
+        let local_cache = self.near_values.local_cache();
+        let items = local_cache.len() as f64;
+        let fraction = match local {
+            LocalRule::Nothing => return None,
+            LocalRule::Lru(items_max) | LocalRule::S3Fifo(items_max) => items / items_max as f64,
+            LocalRule::LruBytes(bytes_max) => self.near_bytes() as f64 / bytes_max as f64,
+        };
+        Some(if local_cache.is_full() { 1.0 } else { fraction.min(1.0) })
+    }
+
+    fn near_bytes(&self) -> u64 {
+        let bytes_of_entry = |(key, entry): (&NearKey, &NearEntry)| {
+            let value = entry.value.as_ref();
+            value.map_or(0, |value| allocated_bytes(key, value) as u64)
+        };
+        self.near_values.local_cache().iter().map(bytes_of_entry).sum()
+    }
+
+    /// Notes that the process served a read itself.
+    fn note_hit(&mut self, key: impl Fn() -> NearKey, value: &NearValue, now: Instant) {
+        if self.process_rollout.may_disable_itself()
+            && let Some(age_bound) = self.age_bound()
+        {
+            self.value_comparison.note_hit(key, value, age_bound, now);
+        }
+    }
+
+    /// How much longer than its replacement a value may be served.
+    fn age_bound(&self) -> Option<Duration> {
+        let watches = self.watches.as_ref();
+        let is_coherent = watches.is_some_and(|watches| watches.coverage.is_confirmed());
+        if is_coherent { Some(COHERENT_BOUND) } else { self.near_ttl }
+    }
+
+    /// Keys whose values are to be compared with the servers', with what the process keeps of them; none of `keys`, which
+    /// are fetched anyway. Without any of these only when there are enough for a call.
+    pub(super) fn take_values_to_compare(
+        &mut self,
+        keys: &[NearKey],
+        now: Instant,
+    ) -> Vec<(NearKey, NearValue)> {
+        if keys.is_empty() && !self.value_comparison.is_due() || !self.may_serve(now) {
+            return Vec::new();
+        }
+        let keys_to_compare = self.value_comparison.take_keys();
+        let with_kept_value = |key: NearKey| {
+            let fixed_entry = self.near_values.fixed().get(&key).and_then(Option::as_ref);
+            let entry = fixed_entry.or_else(|| self.near_values.local_cache().peek(&key));
+            let value = entry.filter(|entry| entry.is_fresh(now))?.value.clone()?;
+            Some((key, value))
+        };
+        let not_fetched = keys_to_compare.into_iter().filter(|key| !keys.contains(key));
+        not_fetched.filter_map(with_kept_value).collect()
+    }
+
+    /// Compares what the process kept of a key when a fetch began with what the fetch brought; nothing is compared if this
+    /// process wrote the key meanwhile.
+    pub(super) fn compare_value(
+        &mut self,
+        (key, generation): (&NearKey, Option<u64>),
+        kept_value: &NearValue,
+        server_value: &NearValue,
+        now: Instant,
+    ) {
+        if self.process_rollout.may_disable_itself() && self.writes.generation(key) == generation {
+            self.value_comparison.compare(key, kept_value, server_value, now);
+        }
     }
 
     /// Whether what is kept may be served: reports of other clients' changes are complete, or not awaited.
@@ -229,6 +321,9 @@ impl NearState {
             let (location, value) =
                 self.look_up_key(key, scope_state, rules, related_keys, now, &mut keys_of_lookup);
             self.count_read(location);
+            if let (Location::Fixed | Location::Local, Some(value)) = (location, &value) {
+                self.note_hit(|| key.clone(), value, now);
+            }
             lookup.needs_no_fetch.push(location != Location::Missing);
             lookup.values.push(value);
             let new_keys = keys_of_lookup.drain(..).filter(|new_key| {
@@ -292,14 +387,13 @@ impl NearState {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
             keys_to_fetch: new_keys.cloned().collect(),
-            keys_to_cache: HashSet::new(),
-            awaited_keys: Vec::new(),
+            ..KeyLookup::default()
         };
         let Some(scope_state) = scope_state else {
             return lookup;
         };
         for key in &lookup.keys_to_fetch {
-            let (location, _) = self.look_up_key(
+            let (location, value) = self.look_up_key(
                 key,
                 scope_state,
                 PrefetchRules::default(),
@@ -307,8 +401,14 @@ impl NearState {
                 now,
                 &mut Vec::new(),
             );
-            if location == Location::Missing {
-                lookup.keys_to_cache.insert(key.clone());
+            match (location, value) {
+                (Location::Missing, _) => {
+                    lookup.keys_to_cache.insert(key.clone());
+                }
+                (Location::Fixed | Location::Local, Some(value)) => {
+                    lookup.kept_values.push((key.clone(), value));
+                }
+                _ => {}
             }
         }
         lookup
@@ -651,17 +751,13 @@ impl NearState {
         fixed_keys: &[NearKey],
         name_of: impl Fn(&NearKey) -> String,
     ) -> NearStats {
-        let near_bytes = |(key, entry): (&NearKey, &NearEntry)| {
-            let value = entry.value.as_ref();
-            value.map_or(0, |value| allocated_bytes(key, value) as u64)
-        };
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.near_values.fixed().values().flatten().count() as u64,
             missing_keys: self.fixed_set_load.missing_keys().iter().map(name_of).collect(),
             disabled: self.process_rollout.disable_reason().map(ToString::to_string),
             near_items: self.near_values.local_cache().len() as u64,
-            near_bytes: self.near_values.local_cache().iter().map(near_bytes).sum(),
+            near_bytes: self.near_bytes(),
             ..self.stats.clone()
         }
     }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use glasscache_strategy::file::Forecast;
-use glasscache_strategy::rollout::decision::REQUESTS_COMPARED;
+use glasscache_strategy::rollout::forecast_check::REQUESTS_OF_FORECAST;
 
 use super::figures::{P50_INDEX, P95_INDEX, compute_percentiles};
 use super::prepare::PreparedLog;
@@ -49,7 +49,7 @@ pub fn compute_forecasts(
             .flat_map(|process_requests| split_into_blocks(process_requests, all_requests.len()))
             .collect(),
     );
-    let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all_requests.len() as f64;
+    let sampling_factor = 1.0 + REQUESTS_OF_FORECAST as f64 / all_requests.len() as f64;
     let figure_forecast = |index: usize| {
         let (figure, value) = expected[index];
         let variance = variances_by_time[index].max(variances_by_process[index]) * sampling_factor;
@@ -79,7 +79,7 @@ fn compute_variances(
     let mut variances = [0.0; 4];
     for block in blocks {
         let scale =
-            block.len() as f64 / REQUESTS_COMPARED as f64 / (blocks.len().max(2) - 1) as f64;
+            block.len() as f64 / REQUESTS_OF_FORECAST as f64 / (blocks.len().max(2) - 1) as f64;
         let block_values = compute_figure_values(block, request_stats);
         for (index, variance) in variances.iter_mut().enumerate() {
             let ((_, block_value), (_, expected_value)) = (block_values[index], expected[index]);
@@ -164,7 +164,8 @@ mod tests {
 
     /// The next requests of one of the two processes.
     fn draw_stats_of_one_process(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
-        let stats_of_both = draw_request_stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
+        let stats_of_both =
+            draw_request_stats(2 * REQUESTS_OF_FORECAST as usize, calls_max, random);
         stats_of_both.into_iter().step_by(2).collect()
     }
 

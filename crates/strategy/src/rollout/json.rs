@@ -4,13 +4,20 @@ use std::fmt::Write as _;
 
 use super::counts::{Block, GroupCounts};
 use super::process_rollout::ProcessRollout;
+use super::routes::RouteSums;
+use super::value_checks::ValueChecks;
 use crate::notation::Strategy;
 
-/// The JSON of a process that runs this strategy (docs/reference/json.md).
-pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> String {
+/// The JSON of a process that runs this strategy (docs/reference/json.md); `fill_fraction` is how much of what its near
+/// cache may hold it holds, if it has one.
+pub fn rollout_json(
+    strategy: &Strategy,
+    process_rollout: &ProcessRollout,
+    fill_fraction: Option<f64>,
+) -> String {
     let disable_reason = process_rollout
         .disable_reason()
-        .map_or("null".to_owned(), |regression| format!("\"{regression}\""));
+        .map_or("null".to_owned(), |regression| quote_json(&regression.to_string()));
     let forecast_documents = process_rollout.forecasts().iter().map(|forecast| {
         format!(
             "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
@@ -24,7 +31,7 @@ pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> St
     format!(
         "{{\"process\":\"{:016x}\",\"strategy\":\"{strategy}\",\"share\":{},\"share_by\":\"{}\",\
          \"disabled\":{disable_reason},\"warm_up_requests\":{},\"forecast\":[{}],\
-         \"groups\":{{\"strategy\":{},\"control\":{}}}}}",
+         \"groups\":{{\"strategy\":{},\"control\":{}}},\"routes\":[{}],{}}}",
         process_rollout.process_seed(),
         process_rollout.share().fraction,
         process_rollout.share().by,
@@ -32,6 +39,33 @@ pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> St
         forecast_documents.collect::<Vec<_>>().join(","),
         group_json(&groups.strategy),
         group_json(&groups.control),
+        routes_json(process_rollout),
+        near_json(process_rollout, fill_fraction),
+    )
+}
+
+fn routes_json(process_rollout: &ProcessRollout) -> String {
+    let sums_json = |sums: &RouteSums| {
+        format!("[{},{},{}]", sums.requests, sums.added_ns, sums.added_ms_squares)
+    };
+    let routes = process_rollout.routes().iter().map(|(name, sums)| {
+        format!(
+            "{{\"route\":{},\"strategy\":{},\"control\":{}}}",
+            quote_json(name),
+            sums_json(&sums.strategy),
+            sums_json(&sums.control)
+        )
+    });
+    routes.collect::<Vec<_>>().join(",")
+}
+
+fn near_json(process_rollout: &ProcessRollout, fill_fraction: Option<f64>) -> String {
+    let ValueChecks { compared, differing, wrong, bound_ms } = process_rollout.value_checks();
+    let fill = fill_fraction.map_or("null".to_owned(), |fraction| fraction.to_string());
+    format!(
+        "\"value_checks\":{{\"compared\":{compared},\"differing\":{differing},\"wrong\":{wrong},\"bound_ms\":{bound_ms}}},\
+         \"near_fill\":{fill},\"near_growing\":{}",
+        fill_fraction.is_some() && !process_rollout.is_warm()
     )
 }
 
@@ -73,6 +107,7 @@ fn quote_json(text: &str) -> String {
 mod tests {
     use super::super::counts::RequestCost;
     use super::super::rollout_share::RolloutShare;
+    use super::super::warm_up::NearContent;
     use super::*;
     use crate::file::Forecast;
 
@@ -84,8 +119,11 @@ mod tests {
             ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
         let group = process_rollout.begin_request();
         let cost = RequestCost { calls: 2, keys: 3, bytes: 10, added_ns: 100, has_failed: false };
-        process_rollout.end_request(group, &cost, true);
-        let text = rollout_json(&"lru:3+children".parse().unwrap(), &process_rollout);
+        let checks = ValueChecks { compared: 7, differing: 2, wrong: 0, bound_ms: 0 };
+        process_rollout.count_value_checks(&checks);
+        process_rollout.end_request(group, Some("/a\""), &cost, NearContent::COMPLETE);
+        let strategy = "lru:3+children".parse().unwrap();
+        let text = rollout_json(&strategy, &process_rollout, Some(0.5));
         let expected = concat!(
             r#"{"process":"00000000000000ff","strategy":"lru:3+children","share":1,"share_by":"request","#,
             r#""disabled":null,"warm_up_requests":0,"#,
@@ -93,7 +131,10 @@ mod tests {
             r#""groups":{"strategy":{"requests":1,"failed_requests":0,"calls":2,"keys":3,"bytes":10,"#,
             r#""added_ns":100,"added_ns_counts":[[100,1]],"blocks":[[1,2,3,100]]},"#,
             r#""control":{"requests":0,"failed_requests":0,"calls":0,"keys":0,"bytes":0,"#,
-            r#""added_ns":0,"added_ns_counts":[],"blocks":[]}}}"#,
+            r#""added_ns":0,"added_ns_counts":[],"blocks":[]}},"#,
+            r#""routes":[{"route":"/a\"","strategy":[1,100,0.00000001],"control":[0,0,0]}],"#,
+            r#""value_checks":{"compared":7,"differing":2,"wrong":0,"bound_ms":0},"#,
+            r#""near_fill":0.5,"near_growing":false}"#,
         );
         assert_eq!(text, expected);
     }

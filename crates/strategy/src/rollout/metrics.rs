@@ -146,11 +146,9 @@ fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
 
 fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let variance_ratio =
-        (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
-    let variance_inflation = if variance_ratio.is_finite() { variance_ratio } else { 1.0 };
-    let margin =
-        NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    Metric::AddedMean.variance(group)?;
+    let variance_of_share = quantile * (1.0 - quantile) * variance_inflation(group);
+    let margin = NORMAL_QUANTILE * (variance_of_share / requests).sqrt();
     let (low_quantile, high_quantile) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),
@@ -161,6 +159,13 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
             f64::INFINITY
         },
     })
+}
+
+/// How many times more a mean over these requests varies than one over independent requests would, at least 1.
+pub(super) fn variance_inflation(group: &GroupCounts) -> f64 {
+    let variance = Metric::AddedMean.variance(group);
+    let ratio = variance.map_or(1.0, |variance| variance / variance_of_single_requests(group));
+    if ratio.is_finite() { ratio.max(1.0) } else { 1.0 }
 }
 
 /// The variance of the added time of single requests, in square milliseconds.

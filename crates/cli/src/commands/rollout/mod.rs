@@ -1,5 +1,5 @@
-//! `glasscache rollout`: what the processes of an application report of a strategy, compared with its forecast and with the
-//! requests that do not run it, and whether to continue.
+//! `glasscache rollout`: what the processes of an application report of a strategy, compared with the requests that do not
+//! run it, whether to continue, and what became of the forecast.
 //!
 //! Figures, intervals and the recommendation are those by which a process disables a strategy itself
 //! (`glasscache_strategy::rollout`); this command adds up the processes.
@@ -9,7 +9,7 @@ mod reports;
 
 use std::path::PathBuf;
 
-use glasscache_client::near::rollout::decision::{Action, recommend};
+use glasscache_client::near::rollout::recommendation::{Action, recommend};
 use glasscache_lab::text::wrap;
 
 use crate::output::{Exit, Failure, Output};
@@ -25,7 +25,7 @@ Client(..., strategy=\"best.strategy\", share=0.1). A file may have several repo
 of each process the one with the most requests counts. The exit code is 1 if the recommendation
 is to roll back.";
 
-/// Compare the requests that run a strategy with the others and with the forecast: continue, wait or roll back?
+/// Compare the requests that run a strategy with the others: continue, wait or roll back? And did the forecast come true?
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,12 +43,16 @@ impl Args {
             out.set_result(&output::build_document(&reports, &recommendation));
         } else {
             let sentence = format!(
-                "Recommendation: {}. {}.",
+                "Recommendation: {}. {}. {}.",
                 recommendation.action.name(),
-                output::capitalise_first_letter(&recommendation.reason)
+                output::capitalise_first_letter(&recommendation.reason),
+                recommendation.forecast_check
             );
             out.print_line(wrap(&sentence))?;
             out.print_line(format!("\n{}", output::format_metrics(&reports)))?;
+            if let Some(table) = output::format_routes(&reports) {
+                out.print_line(format!("{table}\n"))?;
+            }
             out.print_line(wrap(&output::describe_reports(&reports)))?;
             for reason in &reports.disabled_because {
                 let note = format!("Disabled in a process: {reason}.");

@@ -1,8 +1,11 @@
 //! What the command prints: the comparison of both groups as sentences, as a table and as JSON.
 
 use glasscache_client::near::rollout::counts::GroupCounts;
-use glasscache_client::near::rollout::decision::{Recommendation, forecast_bound};
+use glasscache_client::near::rollout::decision::is_much_slower;
+use glasscache_client::near::rollout::forecast_check::forecast_bound;
 use glasscache_client::near::rollout::metrics::{Estimate, METRICS, Metric};
+use glasscache_client::near::rollout::recommendation::Recommendation;
+use glasscache_client::near::rollout::routes::{RouteDifference, RouteSums};
 use glasscache_lab::text::{Table, format_count, format_decimal};
 use serde_json::{Value, json};
 
@@ -17,14 +20,63 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
     let noun = if reports.processes == 1 { "report" } else { "reports" };
     let failed_requests =
         reports.measured.strategy.failed_requests + reports.measured.control.failed_requests;
+    let cut_off = match reports.cut_off_reports {
+        0 => String::new(),
+        count => format!(" {count} of the files end within a report, which is left out."),
+    };
+    let checks = reports.measured.value_checks;
     format!(
-        "{} in {} % {share_unit}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.",
+        "{} in {} % {share_unit}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.{cut_off} \
+         Of {} values that processes kept and compared with the servers', {} had been replaced, {} of them longer ago \
+         than allowed.",
         reports.strategy,
         format_decimal(reports.share * 100.0),
         reports.processes,
         format_count(reports.warm_up_requests),
-        format_count(failed_requests)
+        format_count(failed_requests),
+        format_count(checks.compared),
+        format_count(checks.differing),
+        format_count(checks.wrong),
     )
+}
+
+/// Routes of the table, which has those that lose most.
+const ROUTES_SHOWN: usize = 6;
+
+/// What requests of each route wait, if routes were named.
+pub(super) fn format_routes(reports: &Reports) -> Option<String> {
+    let routes = route_differences(reports);
+    let mut table =
+        Table::new(&["route", "requests", "strategy ms", "control ms", "difference", ""]);
+    for route in routes.iter().take(ROUTES_SHOWN) {
+        table.push_row([
+            route.name.clone(),
+            format_count(route.sums.strategy.requests + route.sums.control.requests),
+            format_decimal(route.sums.strategy.mean_ms()),
+            format_decimal(route.sums.control.mean_ms()),
+            format_interval(route.difference),
+            if is_much_slower(route) { "slower".to_owned() } else { String::new() },
+        ]);
+    }
+    (!routes.is_empty()).then(|| table.to_string())
+}
+
+fn route_differences(reports: &Reports) -> Vec<RouteDifference> {
+    let measured = &reports.measured;
+    measured.routes.differences(&measured.strategy, &measured.control)
+}
+
+fn build_route_document(route: &RouteDifference) -> Value {
+    let to_group_document =
+        |sums: &RouteSums| json!({ "requests": sums.requests, "added_ms_mean": sums.mean_ms() });
+    let Estimate { value, low, high } = route.difference;
+    json!({
+        "route": route.name,
+        "strategy": to_group_document(&route.sums.strategy),
+        "control": to_group_document(&route.sums.control),
+        "difference": { "value": value, "low": low, "high": high },
+        "is_slower": is_much_slower(route),
+    })
 }
 
 /// The metrics of both groups, their difference, and the forecast with what it allows for this many requests.
@@ -102,8 +154,18 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         "warm_up_requests": reports.warm_up_requests,
         "groups": { "strategy": to_group_document(&measured.strategy), "control": to_group_document(&measured.control) },
         "figures": metrics,
+        "routes": route_differences(reports).iter().map(build_route_document).collect::<Vec<_>>(),
+        "value_checks": {
+            "compared": measured.value_checks.compared,
+            "differing": measured.value_checks.differing,
+            "wrong": measured.value_checks.wrong,
+        },
+        "near_fill": measured.near_fill.fraction,
+        "near_growing": measured.near_fill.is_growing,
+        "cut_off_reports": reports.cut_off_reports,
         "recommendation": recommendation.action.name(),
         "reason": recommendation.reason,
+        "forecast_statement": recommendation.forecast_check.to_string(),
     })
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use glasscache_client::near::rollout::counts::{Block, GroupCounts};
-use glasscache_client::near::rollout::decision::RolloutMeasurements;
+use glasscache_client::near::rollout::recommendation::RolloutMeasurements;
+use glasscache_client::near::rollout::routes::{RouteOfGroups, RouteSums};
+use glasscache_client::near::rollout::value_checks::ValueChecks;
 use glasscache_sim::strategy::Forecast;
 use serde::Deserialize;
 
@@ -25,6 +27,10 @@ pub(super) struct Reports {
     /// Why the strategy disabled itself, each reason once.
     pub(super) disabled_because: BTreeSet<String>,
     pub(super) warm_up_requests: u64,
+    /// Files that end within a report, as of a process that was killed while it wrote.
+    pub(super) cut_off_reports: usize,
+    /// How full the near cache of each process that has one is.
+    near_fills: Vec<f64>,
     pub(super) measured: RolloutMeasurements,
 }
 
@@ -46,6 +52,32 @@ struct Rollout {
     warm_up_requests: u64,
     forecast: Vec<ForecastLine>,
     groups: Groups,
+    // What follows is not in reports of earlier versions.
+    #[serde(default)]
+    routes: Vec<Route>,
+    #[serde(default)]
+    value_checks: Checks,
+    near_fill: Option<f64>,
+    #[serde(default)]
+    near_growing: bool,
+}
+
+/// Sums of a route: requests, added nanoseconds, and the squares of added milliseconds.
+type RouteNumbers = (u64, u64, f64);
+
+#[derive(Deserialize)]
+struct Route {
+    route: String,
+    strategy: RouteNumbers,
+    control: RouteNumbers,
+}
+
+#[derive(Deserialize, Default)]
+struct Checks {
+    compared: u64,
+    differing: u64,
+    wrong: u64,
+    bound_ms: u64,
 }
 
 #[derive(Deserialize, Clone, PartialEq)]
@@ -99,9 +131,11 @@ impl Reports {
     /// Reads files, each with one report or several; of a process the one with most requests counts.
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let mut by_process: BTreeMap<String, (&Path, Rollout)> = BTreeMap::new();
+        let mut cut_off_reports = 0;
         for path in paths {
-            let rollouts = read_file(path)?;
-            if rollouts.is_empty() {
+            let (rollouts, is_cut_off) = read_file(path)?;
+            cut_off_reports += usize::from(is_cut_off);
+            if rollouts.is_empty() && !is_cut_off {
                 let message = format!("{}: no report is in it", path.display());
                 return Err(Failure::new(Exit::BadData, message).with_hint(HINT));
             }
@@ -116,9 +150,15 @@ impl Reports {
         }
         let mut rollouts = by_process.into_values();
         let (first_path, first_rollout) = rollouts.next().ok_or_else(|| {
-            Failure::new(Exit::BadData, "no report is in these files").with_hint(HINT)
+            let message = if cut_off_reports > 0 {
+                "not a report: each of these files ends within its first one"
+            } else {
+                "no report is in these files"
+            };
+            Failure::new(Exit::BadData, message).with_hint(HINT)
         })?;
         let mut reports = Self::from_rollout(&first_rollout);
+        reports.cut_off_reports = cut_off_reports;
         for (path, rollout) in rollouts {
             if rollout.strategy != first_rollout.strategy
                 || rollout.forecast != first_rollout.forecast
@@ -153,6 +193,8 @@ impl Reports {
             forecast: forecast.collect(),
             disabled_because: BTreeSet::new(),
             warm_up_requests: 0,
+            cut_off_reports: 0,
+            near_fills: Vec::new(),
             measured: RolloutMeasurements::default(),
         };
         reports.add(rollout);
@@ -166,12 +208,29 @@ impl Reports {
         measured.disabled_processes += usize::from(rollout.disabled_because.is_some());
         measured.strategy.merge(&rollout.groups.strategy.to_counts());
         measured.control.merge(&rollout.groups.control.to_counts());
+        for route in &rollout.routes {
+            let to_sums = |(requests, added_ns, added_ms_squares)| RouteSums {
+                requests,
+                added_ns,
+                added_ms_squares,
+            };
+            let (strategy, control) = (to_sums(route.strategy), to_sums(route.control));
+            measured.routes.add_sums(&route.route, &RouteOfGroups { strategy, control });
+        }
+        let Checks { compared, differing, wrong, bound_ms } = rollout.value_checks;
+        measured.value_checks.add(&ValueChecks { compared, differing, wrong, bound_ms });
+        self.near_fills.extend(rollout.near_fill);
+        let fills = &self.near_fills;
+        let mean_fill = fills.iter().sum::<f64>() / fills.len().max(1) as f64;
+        measured.near_fill.fraction = (!fills.is_empty()).then_some(mean_fill);
+        measured.near_fill.is_growing |= rollout.near_growing;
         self.warm_up_requests += rollout.warm_up_requests;
         self.disabled_because.extend(rollout.disabled_because.clone());
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
+/// The reports of a file, and whether it ends within one.
+fn read_file(path: &Path) -> Result<(Vec<Rollout>, bool), Failure> {
     let path_text = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
         Failure::new(Exit::Unreachable, format!("cannot open {path_text}: {error}")).with_hint(HINT)
@@ -180,6 +239,11 @@ fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
         Failure::new(Exit::BadData, format!("{path_text}: {reason}")).with_hint(HINT)
     };
     let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
+    let mut is_cut_off = false;
+    let whole_reports = reports.take_while(|report| {
+        is_cut_off = report.as_ref().is_err_and(serde_json::Error::is_eof);
+        !is_cut_off
+    });
     let parse_rollout = |report: Result<Report, serde_json::Error>| {
         let report = report.map_err(|error| bad_data_failure(format!("not a report: {error}")))?;
         if report.schema != 1 {
@@ -188,5 +252,6 @@ fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
         let no_strategy_failure = || bad_data_failure("its client runs no strategy".to_owned());
         report.rollout.ok_or_else(no_strategy_failure)
     };
-    reports.map(parse_rollout).collect()
+    let rollouts = whole_reports.map(parse_rollout).collect::<Result<_, _>>()?;
+    Ok((rollouts, is_cut_off))
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy};
 
-use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
+use super::super::{ChildrenOf, RequestScope};
 use super::TestClient;
 
 fn client_under_rollout(lines: &str, fraction: f64, by: ShareBy) -> TestClient {
@@ -120,30 +120,55 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     assert_eq!(strategy.sum.added_ns + control.sum.added_ns, 9_000_000);
 }
 
+/// A request about the page `a`, whose child `f` nobody reads: under `subtree:1` it needs one call more than without.
+fn request_that_subtree_makes_slower(client: &mut TestClient) {
+    let scope = client.scope(Some("a"));
+    scope.set_route("/slow");
+    client.read_while(&["b", "c"], Some(&scope), |client| client.wait(1));
+    scope.end();
+}
+
+fn client_with_useless_children(fraction: f64) -> TestClient {
+    TestClient::with_options("strategy subtree:1\nforecast calls 9 8 9.5", |options| {
+        options.share = Some(RolloutShare { fraction, by: ShareBy::Request });
+        options.children_of = Some(ChildrenOf::new(|_| vec![b"f".to_vec()]));
+    })
+}
+
 #[test]
-fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once() {
-    let lines = "strategy fixed:1+lru:1\nforecast calls 0.5 0.4 0.6\nkey f";
-    let mut client = client_under_rollout(lines, 0.1, ShareBy::Request);
+fn a_strategy_worse_than_its_control_group_keeps_nothing_from_then_on_and_warns_once() {
+    let mut client = client_with_useless_children(0.5);
     let last_request_number = (1..=2000).find(|_| {
-        let scope = client.scope(None);
-        read_all(&mut client, &scope, &["a", "b", "c", "f"]);
-        scope.end();
+        request_that_subtree_makes_slower(&mut client);
         client.near.stats().disabled.is_some()
     });
-    assert_eq!(last_request_number, Some(500));
+    assert_eq!(last_request_number, Some(500), "whatever the forecast is");
     let warning = client.near.take_warning().unwrap();
-    assert!(
-        warning.starts_with("the strategy fixed:1+lru:1 has disabled itself: calls is 3.000"),
-        "{warning}"
-    );
+    let expected =
+        "the strategy subtree:1 has disabled itself: calls 1.00 -> 2.00 from the control";
+    assert!(warning.starts_with(expected), "{warning}");
     assert_eq!(client.near.take_warning(), None);
     client.take_fetched_keys();
-    let scope = client.scope(None);
+    let scope = client.scope(Some("a"));
     read_all(&mut client, &scope, &["a", "a", "f"]);
-    client.read("f");
-    assert_eq!(client.take_fetched_keys(), ["a", "a", "f", "f"]);
-    assert_eq!(client.near.stats().near_items, 0);
-    assert!(client.near.rollout_json().contains("\"disabled\":\"calls is"));
+    assert_eq!(client.take_fetched_keys(), ["a", "a", "f"]);
+    let json = client.near.rollout_json();
+    assert!(json.contains("\"disabled\":\"calls 1.00"), "{json}");
+    assert!(json.contains("\"route\":\"/slow\""), "{json}");
+}
+
+#[test]
+fn a_strategy_that_misses_its_forecast_and_is_better_than_its_control_group_stays() {
+    let lines = "strategy lru:9\nforecast calls 0.0001 0 0.0002";
+    let mut client = client_under_rollout(lines, 0.5, ShareBy::Request);
+    for request_number in 0..4000 {
+        let scope = client.scope(None);
+        let written = ["a", "b", "c"][request_number % 3];
+        client.set(written, written);
+        read_all(&mut client, &scope, &["a", "b", "c"]);
+        scope.end();
+    }
+    assert_eq!(client.near.stats().disabled, None);
 }
 
 #[test]
@@ -171,16 +196,23 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
     assert!(process_cache.state().process_rollout().disable_reason().is_none());
 }
 
-#[test]
-fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
-    let lines = "strategy lru:9\nforecast calls 0.02 0.01 0.03";
-    let mut client = TestClient::with_options(lines, |options| {
-        let by = ShareBy::Request;
-        options.share = Some(RolloutShare { fraction: 1.0, by });
+/// A client under roll-out that follows the changes of others.
+fn coherent_client(fraction: f64) -> TestClient {
+    let client = TestClient::with_options("strategy lru:9", |options| {
+        options.share = Some(RolloutShare { fraction, by: ShareBy::Request });
         options.is_coherent = true;
+        options.near_check = 1.0;
     });
     client.near.expect_watches(&[0]);
-    let last_request_number = (1..=2000).find(|request_number| {
+    client.report(WatchEvent::Began(ReportLevel::Changes));
+    client.confirm();
+    client
+}
+
+#[test]
+fn a_watch_that_is_lost_over_and_over_costs_calls_of_the_strategy() {
+    let mut client = coherent_client(0.5);
+    for request_number in 1..=2000 {
         if request_number % 5 == 1 {
             client.near.handle_watch_loss(0);
             client.report(WatchEvent::Began(ReportLevel::Changes));
@@ -189,25 +221,96 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
         let scope = client.scope(None);
         read_all(&mut client, &scope, &["a", "b"]);
         scope.end();
-        client.near.stats().disabled.is_some()
-    });
-    assert_eq!(last_request_number, Some(1500));
+    }
+    let process_cache = client.near.current();
+    let groups = process_cache.state().process_rollout().groups().clone();
+    let calls_a_request = groups.strategy.sum.calls as f64 / groups.strategy.sum.requests as f64;
+    assert!((0.1..1.0).contains(&calls_a_request), "{calls_a_request}");
+    assert_eq!(client.near.stats().disabled, None);
 }
 
 #[test]
 fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
-    let mut client = client_under_rollout(
-        "strategy lru:9\nforecast calls 0.02 0.01 0.03",
-        1.0,
-        ShareBy::Request,
-    );
-    for request_number in 1..=2000 {
-        if request_number % 5 == 1 {
+    let mut client = client_with_useless_children(0.5);
+    for request_number in 1..=1000 {
+        if request_number % 200 == 1 {
             client.near.clear();
         }
-        let scope = client.scope(None);
-        read_all(&mut client, &scope, &["a", "b"]);
-        scope.end();
+        request_that_subtree_makes_slower(&mut client);
     }
-    assert_eq!(client.near.stats().disabled, None);
+    assert_eq!(client.near.stats().disabled, None, "no window has enough requests");
+}
+
+/// One request that reads a key; the reports of the servers are complete until then.
+fn request_of(client: &mut TestClient, key: &str) -> Option<String> {
+    client.confirm();
+    let scope = client.scope(None);
+    let value = client.read_in(&scope, key);
+    scope.end();
+    value
+}
+
+#[test]
+fn a_value_that_the_process_serves_past_its_bound_is_wrong_and_disables_the_strategy() {
+    for fraction in [1.0, 0.5] {
+        let mut client = coherent_client(fraction);
+        request_of(&mut client, "a");
+        // Another client's change that the server does not report.
+        client.values.insert("a", ("new", -1));
+        let mut requests = 0;
+        while client.near.stats().disabled.is_none() && requests < 300 {
+            client.wait(1);
+            // Reads of other keys take the comparisons along.
+            client.set("b", "b");
+            request_of(&mut client, "b");
+            request_of(&mut client, "a");
+            requests += 1;
+        }
+        let reason = client.near.stats().disabled.unwrap();
+        assert!(requests > 40, "not before the bound: {requests}");
+        let expected = "it served 1 value that had been replaced longer than 50 ms ago";
+        assert!(reason.starts_with(expected), "share {fraction}: {reason}");
+    }
+}
+
+#[test]
+fn a_replaced_value_within_its_bound_is_counted_and_not_wrong() {
+    let mut client = TestClient::with_options("strategy lru:9", |options| {
+        options.share = Some(RolloutShare { fraction: 0.5, by: ShareBy::Request });
+        options.near_ttl = Some(std::time::Duration::from_secs(3));
+        options.near_check = 1.0;
+    });
+    for (number, value) in ["new", "newer", "newest"].into_iter().cycle().take(900).enumerate() {
+        client.values.insert("a", (value, -1));
+        client.wait(100);
+        request_of(&mut client, if number % 7 == 0 { "b" } else { "a" });
+    }
+    let process_cache = client.near.current();
+    let checks = process_cache.state().process_rollout().value_checks();
+    assert!(checks.compared > 100 && checks.differing > 50, "{checks:?}");
+    assert_eq!((checks.wrong, client.near.stats().disabled), (0, None));
+}
+
+#[test]
+fn comparisons_need_keys_and_one_call_for_many_of_them() {
+    let mut client = TestClient::with_options("strategy lru:9", |options| {
+        options.share = Some(RolloutShare::default());
+        options.near_check = 1.0;
+        options.near_ttl = Some(std::time::Duration::from_secs(3600));
+    });
+    for _ in 0..320 {
+        request_of(&mut client, "a");
+    }
+    let process_cache = client.near.current();
+    let checks = process_cache.state().process_rollout().value_checks();
+    assert!((8..=10).contains(&checks.compared), "{checks:?}");
+    assert_eq!(client.take_fetched_keys().len() as u64, 1 + checks.compared);
+    let mut unchecked = TestClient::with_options("strategy lru:9", |options| {
+        options.share = Some(RolloutShare::default());
+        options.near_check = 0.0;
+    });
+    for _ in 0..320 {
+        request_of(&mut unchecked, "a");
+    }
+    assert_eq!(unchecked.take_fetched_keys(), ["a"]);
 }

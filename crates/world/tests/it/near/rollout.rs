@@ -162,34 +162,32 @@ fn good_strategies_are_kept_in_95_of_100_processes() {
     {
         let file = site.new_strategy_file(notation);
         assert_eq!(file.forecast.len(), 4, "{notation}");
-        let counts_by_share = [(0.1, 25), (1.0, 10)].map(|(share, process_count)| {
+        let counts_by_share = [(0.1, 25), (0.5, 10)].map(|(share, process_count)| {
             count_disabled_processes(&site, &file, share, process_count)
         });
         disabled.push((notation, counts_by_share));
     }
     let sum =
         |share_index: usize| disabled.iter().map(|(_, counts)| counts[share_index]).sum::<usize>();
-    eprintln!("disabled, of 25 with a share of 0.1 and of 10 with all requests: {disabled:?}");
+    eprintln!(
+        "disabled, of 25 with a share of 0.1 and of 10 with half of the requests: {disabled:?}"
+    );
     assert!(sum(0) <= 5, "of 25 each: {disabled:?}");
     assert!(sum(1) <= 2, "of 10 each: {disabled:?}");
 }
 
+/// Rules that fetch five items with each, which no request reads: as many calls as without them, and longer ones.
 #[test]
 fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
-    let site = Site::new();
-    // The fixed set of another site: the same promise, and keys that are hardly read.
-    let mut file_of_another_site = site.new_strategy_file("fixed:100");
-    let item_count = site.log.items.keys.len();
-    file_of_another_site.fixed_keys = site.log.items.keys[item_count - 100..].to_vec();
-    // Rules that fetch items that are not read, with the forecast of a strategy without them.
-    let mut file_with_useless_rules = site.new_strategy_file("children-always+subtree:3");
-    file_with_useless_rules.forecast = site.new_strategy_file("children").forecast;
-    let mut disabled = 0;
-    for file in [&file_of_another_site, &file_with_useless_rules] {
-        disabled += count_disabled_processes(&site, file, 0.1, 50);
-        let of_all = count_disabled_processes(&site, file, 1.0, 10);
-        assert_eq!(of_all, 10, "{}", file.strategy);
+    let mut site = Site::new();
+    let mut file = site.new_strategy_file("children-always");
+    let unread_key = |parent: &String, number: usize| format!("{parent}/unread:{number}");
+    for parent in &site.log.items.keys {
+        let children = (0..5).map(|number| unread_key(parent, number));
+        file.children.extend(children.clone().map(|child| (parent.clone(), child)));
+        site.sizes.extend(children.map(|child| (child, 20_000)));
     }
+    let disabled = count_disabled_processes(&site, &file, 0.1, 100);
     eprintln!("{disabled} of 100 bad ones disabled");
     assert!(disabled >= 95, "{disabled} of 100");
 }
