@@ -19,6 +19,7 @@ from glasscache.errors import BadSetting
 from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.migration import MigratingClient
 from glasscache.recording import Recorder
+from glasscache.server import find_command
 from glasscache.telemetry import log_slow_calls
 
 if TYPE_CHECKING:
@@ -75,6 +76,35 @@ def test_a_log_has_each_read_in_order_with_sizes_and_parents(server: Any, tmp_pa
     assert json.loads((tmp_path / "meta.json").read_text())["instances"]["0"]["writes"] >= 1
     stats = recorder.stats()
     assert (stats["requests"], stats["recorded"], stats["dropped"]) == (2, 2, 0)
+
+
+def test_a_log_has_the_keys_of_each_call_and_what_the_request_waited_and_decoded(
+    server: Any, tmp_path: Path
+) -> None:
+    client = Client(server.address, codec="json", timeout=30)
+    recorder = client.recorder(tmp_path, format="jsonl")
+    big = {f"{number}": [number] * 20 for number in range(2000)}
+    client.set("big", big)
+    client.set_many({"a": 1, "b": 2})
+    started_at = time.perf_counter()
+    with recorder.request():
+        assert client.get("big") == big
+        client.get_many(["a", "b", "absent"])
+        client.set("a", 3)
+        time.sleep(0.05)  # no call: not waited for
+    request_us = 1e6 * (time.perf_counter() - started_at)
+    with recorder.request():
+        pass
+    client.close()
+    rows, _ = read_log(tmp_path)
+    assert [(row["calls"], row["writes"]) for row in rows] == [([1, 3], 1), ([], 0)]
+    assert 0 < rows[0]["decode_us"] < rows[0]["wait_us"] <= request_us - 50_000
+    assert rows[0]["base_us"] >= 50_000
+    assert rows[1]["decode_us"] == rows[1]["wait_us"] == 0
+    inspected = subprocess.run(
+        [find_command(), "inspect", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert inspected.stdout.startswith("Today: 1.5 calls, ")
 
 
 def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path) -> None:

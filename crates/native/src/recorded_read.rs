@@ -2,6 +2,7 @@
 //! in it.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use glasscache_record as record;
 use pyo3::prelude::*;
@@ -10,6 +11,22 @@ thread_local! {
     /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
     /// without a switch to another task, so nothing comes between them.
     static NEXT_READ: Cell<Option<RecordedRead>> = const { Cell::new(None) };
+
+    /// How long this thread has decoded values since the last recorded call began or ended.
+    static DECODE_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Takes how long this thread has decoded values since the last time.
+pub(crate) fn take_decode_time() -> Duration {
+    DECODE_TIME.replace(Duration::ZERO)
+}
+
+/// Decodes, and measures how long that takes.
+pub(crate) fn measure_decoding<V>(decode: impl FnOnce() -> V) -> V {
+    let started_at = Instant::now();
+    let value = decode();
+    DECODE_TIME.set(DECODE_TIME.get() + started_at.elapsed());
+    value
 }
 
 /// A read whose sizes are recorded.

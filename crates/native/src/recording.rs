@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::error;
 use crate::keys::key_bytes;
-use crate::recorded_read::RecordedRead;
+use crate::recorded_read::{RecordedRead, take_decode_time};
 
 /// The blocks of this process that record a request now, of all recorders. A get looks for its request only while there
 /// is one: after the system calls of the get before, each pointer it need not follow is a cache miss less.
@@ -195,6 +195,7 @@ impl RecordedRequest {
             keys_with_parents.push((key_bytes(key)?, parent));
         }
         let request = self.0.clone();
+        take_decode_time();
         let recorded_reads = request.begin_read(keys_with_parents);
         RecordedRead::new(request, recorded_reads).store_for_this_thread();
         Ok(())
@@ -209,7 +210,7 @@ impl RecordedRequest {
     #[pyo3(name = "end")]
     pub(crate) fn end_call(&self) {
         RecordedRead::take_for_this_thread();
-        self.0.end_call();
+        self.0.end_call_after_decoding(take_decode_time());
     }
 
     /// End the request; it is written soon.
@@ -228,6 +229,7 @@ impl RecordedRequest {
         let parent =
             parent_key.map(key_bytes).transpose()?.map(|key| Parent { key, is_named: true });
         let request = self.0.clone();
+        take_decode_time();
         let recorded_reads = request.begin_read([(key_bytes(key)?, parent)]);
         RecordedRead::new(request, recorded_reads).store_for_this_thread();
         Ok(())

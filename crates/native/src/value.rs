@@ -19,6 +19,8 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, Py
 use crate::computed_value::ComputedValue;
 use crate::error;
 use crate::int_lists;
+use crate::recorded_read::measure_decoding;
+use crate::recording::has_open_blocks;
 use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
@@ -246,6 +248,19 @@ pub(crate) fn decode_value_of_call<'py>(
             ValueCosts { wire_bytes: body.len(), plain_bytes: body.len(), ..ValueCosts::default() };
         return Ok((PyBytes::new(py, body).into_any(), costs));
     }
+    if has_open_blocks() {
+        return measure_decoding(|| decode_measured_value(py, codec, flags, body, budget));
+    }
+    decode_measured_value(py, codec, flags, body, budget)
+}
+
+fn decode_measured_value<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    flags: u32,
+    body: &[u8],
+    budget: &mut UnpackBudget,
+) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
     let decode_result = codec.inner.decode_of_call(flags, body, budget);
     let (decoded, costs) = decode_result.map_err(|error| error::from_value_error(py, &error))?;
     let value = match decoded {

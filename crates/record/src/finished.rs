@@ -18,6 +18,11 @@ pub(crate) struct FinishedRequest {
     /// The keys and parents of the reads, one after the other.
     pub(crate) key_text: Vec<u8>,
     pub(crate) writes: u32,
+    /// The keys of each call that read.
+    pub(crate) keys_of_calls: Vec<u32>,
+    /// Microseconds that the request waited for calls, and of these, in which values were decoded.
+    pub(crate) wait_us: u32,
+    pub(crate) decode_us: u32,
     /// Whether reads were left out.
     pub(crate) is_too_large: bool,
 }
@@ -79,6 +84,9 @@ impl FinishedRequest {
 
     /// About how much memory it takes.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        size_of::<Self>() + self.reads.len() * size_of::<ReadEntry>() + self.key_text.len()
+        size_of::<Self>()
+            + self.reads.len() * size_of::<ReadEntry>()
+            + self.keys_of_calls.len() * size_of::<u32>()
+            + self.key_text.len()
     }
 }

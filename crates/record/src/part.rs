@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests, hashed_session_key};
+use glasscache_sim::trace::log::{
+    CallTimes, Items, NONE, RequestLog, Requests, hashed_session_key,
+};
 use sha2::{Digest, Sha256};
 
 use crate::finished::{FinishedRequest, Parent};
@@ -66,6 +68,12 @@ impl LogPart {
         requests.base_times_us.push(base_us);
         requests.pages.push(page);
         requests.routes.push(route);
+        let times = CallTimes {
+            wait_us: request.wait_us.min(NONE - 1),
+            decode_us: request.decode_us,
+            writes: request.writes,
+        };
+        requests.calls.push(requests.len() - 1, Some((request.keys_of_calls.as_slice(), times)));
     }
 
     /// Everything as one log, its requests in no particular order.

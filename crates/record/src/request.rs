@@ -36,6 +36,7 @@ struct RequestState {
     pending_calls: u32,
     calls_pending_since: Instant,
     time_in_calls: Duration,
+    decode_time: Duration,
 }
 
 impl Request {
@@ -52,6 +53,7 @@ impl Request {
             pending_calls: 0,
             calls_pending_since: now,
             time_in_calls: Duration::ZERO,
+            decode_time: Duration::ZERO,
         };
         Self(Arc::new(SharedRequest {
             writer_queue,
@@ -89,6 +91,7 @@ impl Request {
                 state.record.append_read(key.as_ref(), parent);
             }
             recorded_reads.read_count = state.record.reads.len() - recorded_reads.first_read;
+            state.record.keys_of_calls.push(recorded_reads.read_count as u32);
         });
         recorded_reads
     }
@@ -115,6 +118,14 @@ impl Request {
     /// Notes that the caller of a call has resumed. Each call that began ends once.
     pub fn end_call(&self) {
         self.update_state(|state| state.end_call(Instant::now()));
+    }
+
+    /// As [`Self::end_call`], of a call within which values were decoded for this long.
+    pub fn end_call_after_decoding(&self, decode_time: Duration) {
+        self.update_state(|state| {
+            state.decode_time += decode_time;
+            state.end_call(Instant::now());
+        });
     }
 
     /// Ends the request; calls that begin later are not recorded.
@@ -168,7 +179,10 @@ impl SharedRequest {
             state.time_in_calls += now.duration_since(state.calls_pending_since);
         }
         let base_time = now.duration_since(state.started_at).saturating_sub(state.time_in_calls);
-        state.record.base_us = u32::try_from(base_time.as_micros()).unwrap_or(u32::MAX);
+        let to_us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        state.record.base_us = to_us(base_time);
+        state.record.wait_us = to_us(state.time_in_calls);
+        state.record.decode_us = to_us(state.decode_time.min(state.time_in_calls));
         if state.record.is_too_large {
             self.writer_queue.count_dropped();
         } else {

@@ -8,7 +8,9 @@ use crate::TraceError;
 use crate::replay::PreparedTrace;
 use crate::trace::Effect;
 use crate::trace::intern::InternedTrace;
-use crate::trace::log::{Items, NONE, RequestLog, Requests};
+use crate::trace::log::{
+    CallTimes, CallsOfRequest, Items, NONE, RecordedCalls, RequestLog, Requests,
+};
 use crate::trace::timeline::{NO_OBJECT, Timeline};
 
 /// The name of the bytes in an error, in place of a file.
@@ -176,7 +178,52 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_u32s(&requests.items);
     let truncated_after: Vec<u64> = log.truncated_after.into_iter().collect();
     packer.append_u64s(&truncated_after);
+    append_calls(&mut packer, requests);
     packer.0
+}
+
+/// Appends what is known of the calls of each request: the number of its calls, or [`NONE`], three times, and all keys.
+fn append_calls(packer: &mut Packer, requests: &Requests) {
+    let calls = || (0..requests.len()).map(|index| requests.calls.of(index));
+    let append_numbers = |packer: &mut Packer, number: fn(CallsOfRequest<'_>) -> u32| {
+        let numbers: Vec<u32> = calls().map(|calls| calls.map_or(NONE, number)).collect();
+        packer.append_u32s(&numbers);
+    };
+    append_numbers(packer, |(keys, _)| keys.len() as u32);
+    append_numbers(packer, |(_, times)| times.wait_us);
+    append_numbers(packer, |(_, times)| times.decode_us);
+    append_numbers(packer, |(_, times)| times.writes);
+    let keys: Vec<u32> = calls().flatten().flat_map(|(keys, _)| keys).copied().collect();
+    packer.append_u32s(&keys);
+}
+
+/// What [`append_calls`] appended.
+fn unpack_calls(
+    unpacker: &mut Unpacker<'_>,
+    request_count: usize,
+) -> Result<RecordedCalls, TraceError> {
+    let mut unpack = || unpacker.unpack_u32s();
+    let [key_counts, waits_us, decodes_us, writes, keys] =
+        [unpack()?, unpack()?, unpack()?, unpack()?, unpack()?];
+    let lengths = [key_counts.len(), waits_us.len(), decodes_us.len(), writes.len()];
+    require_valid(lengths == [request_count; 4], "the calls of each request")?;
+    let (mut calls, mut keys_before) = (RecordedCalls::default(), 0);
+    for index in 0..request_count {
+        if key_counts[index] == NONE {
+            continue;
+        }
+        let keys_end = keys_before + key_counts[index] as usize;
+        let keys_of_calls = keys.get(keys_before..keys_end);
+        require_valid(keys_of_calls.is_some(), "the keys of each call")?;
+        let times = CallTimes {
+            wait_us: waits_us[index],
+            decode_us: decodes_us[index],
+            writes: writes[index],
+        };
+        calls.push(index, keys_of_calls.map(|keys_of_calls| (keys_of_calls, times)));
+        keys_before = keys_end;
+    }
+    Ok(calls)
 }
 
 /// Unpacks what [`pack_log`] packed.
@@ -190,7 +237,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
         parents: unpacker.unpack_u32s()?,
         sizes: unpacker.unpack_u32s()?,
     };
-    let requests = Requests {
+    let mut requests = Requests {
         numbers: unpacker.unpack_u64s()?,
         times_us: unpacker.unpack_u64s()?,
         instances: unpacker.unpack_column(u16::from_le_bytes)?,
@@ -200,8 +247,10 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
         route_names: unpacker.unpack_texts()?,
         starts: unpacker.unpack_column(|start| u64::from_le_bytes(start) as usize)?,
         items: unpacker.unpack_u32s()?,
+        calls: RecordedCalls::default(),
     };
     let truncated_after = unpacker.unpack_u64s()?.first().copied();
+    requests.calls = unpack_calls(&mut unpacker, requests.len())?;
     check_columns(&items, &requests)?;
     Ok(RequestLog { items, requests, truncated_after })
 }

@@ -68,6 +68,35 @@ fn a_request_log_is_counted_by_item_by_prefix_and_by_day() {
 }
 
 #[test]
+fn a_log_with_calls_begins_with_what_the_cache_costs_today() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("items.jsonl"), ITEMS).unwrap();
+    let line = |number: u32, writes: u32| {
+        format!(
+            "{{\"request\":{number},\"time_us\":{number},\"base_us\":590,\"items\":[\"a\",\"b\",\"c\"],\
+             \"calls\":[2,1],\"wait_us\":660,\"decode_us\":560,\"writes\":{writes}}}\n"
+        )
+    };
+    let requests = folder.path().join("requests.jsonl");
+    std::fs::write(&requests, format!("{}{}", line(0, 0), line(1, 0))).unwrap();
+    let sentence = "Today: 2.0 calls, 0.66 ms of 1.25 ms, of which 0.56 ms is decoding. 2 requests";
+    let text = run_inspect(folder.path(), &[]);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").starts_with(sentence), "{text}");
+    std::fs::write(&requests, format!("{}{}", line(0, 0), line(1, 1))).unwrap();
+    let document: Value = serde_json::from_str(&run_inspect(folder.path(), &["--json"])).unwrap();
+    let today = &document["result"]["today"];
+    assert_eq!(
+        (&today["calls"], &today["writes"], &today["keys"]),
+        (&json!(2.5), &json!(0.5), &json!(3.0))
+    );
+    assert_eq!(document["result"]["cache_time_share"], json!(0.66 / 1.25));
+    std::fs::write(&requests, line(0, 0).replace("[2,1]", "[2,2]")).unwrap();
+    let output = glasscache().args(["inspect", "."]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "calls that are not those of the items");
+}
+
+#[test]
 fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path());

@@ -1,7 +1,7 @@
 //! The output of `glasscache simulate` and `glasscache slabs`: help, tables, JSON, exit codes.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -202,8 +202,7 @@ fn usage_errors_and_missing_files_have_different_exit_codes() {
     assert_eq!(run_and_read_exit_code(&folder.path().join("nothing"), &[]), Some(3));
 }
 
-#[test]
-fn search_prints_the_front_and_saves_a_strategy_file() {
+fn write_log_of_40_requests() -> TempDir {
     let mut requests = String::new();
     for number in 0..40 {
         let line = REQUESTS.lines().nth(number % 2).unwrap();
@@ -214,7 +213,12 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
         );
         requests += "\n";
     }
-    let folder = write_log(ITEMS, &requests);
+    write_log(ITEMS, &requests)
+}
+
+#[test]
+fn search_prints_the_front_and_saves_a_strategy_file() {
+    let folder = write_log_of_40_requests();
     let strategy_path = folder.path().join("best.strategy");
     let output = run_simulate(
         folder.path(),
@@ -229,6 +233,27 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
             .unwrap()
             .starts_with("glasscache-strategy 1\nstrategy ")
     );
+}
+
+#[test]
+fn files_are_written_although_nobody_reads_the_output() {
+    let folder = write_log_of_40_requests();
+    for arguments in [&["--strategies", "lru:1"][..], &["--search", "--memory", "20k"]] {
+        let (saved, page) = (folder.path().join("best.strategy"), folder.path().join("page.html"));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_glasscache"))
+            .args(["simulate", folder.path().to_str().unwrap()])
+            .args(arguments)
+            .args(["--save".as_ref(), saved.as_os_str(), "--html".as_ref(), page.as_os_str()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        child.wait().unwrap();
+        assert!(saved.exists() && page.exists(), "{arguments:?}");
+        std::fs::remove_file(saved).unwrap();
+        std::fs::remove_file(page).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use glasscache_client::{Address, Client, Placement};
 use glasscache_sim::strategy::StrategyFile;
-use glasscache_sim::trace::log::RequestLog;
+use glasscache_sim::trace::log::{RecordedCalls, RequestLog};
 
 use super::{ReplayError, new_client_options};
 use crate::target::{new_call_budget, wire_key};
@@ -93,12 +93,21 @@ impl AbsentKeys {
         }
         let requests = &mut log.requests;
         let (mut kept_items, mut starts) = (Vec::with_capacity(requests.items.len()), vec![0]);
+        let mut calls = RecordedCalls::default();
         for index in 0..requests.len() {
-            let read_items = requests.items_of(index).iter().copied();
-            kept_items.extend(read_items.filter(|&item| is_present(&items.keys[item as usize])));
+            let mut keys_of_calls = Vec::new();
+            for read_items in requests.calls_of(index) {
+                let items_before = kept_items.len();
+                let read_items = read_items.iter().copied();
+                kept_items
+                    .extend(read_items.filter(|&item| is_present(&items.keys[item as usize])));
+                keys_of_calls.push((kept_items.len() - items_before) as u32);
+            }
             starts.push(kept_items.len());
+            let times = requests.calls.of(index).map(|(_, times)| times);
+            calls.push(index, times.map(|times| (keys_of_calls.as_slice(), times)));
         }
-        (requests.items, requests.starts) = (kept_items, starts);
+        (requests.items, requests.starts, requests.calls) = (kept_items, starts, calls);
         strategy_file.fixed_keys.retain(is_present);
         strategy_file.children.retain(|(parent, child)| is_present(parent) && is_present(child));
     }

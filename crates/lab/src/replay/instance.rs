@@ -58,12 +58,12 @@ impl AppInstance {
         self.read(&[], None).map(|_| ())
     }
 
-    /// Does what one request of the application did: about this page, it reads these keys one after the other. Its
-    /// calls are added to a list if there is one.
+    /// Does what one request of the application did: about this page, it makes these calls one after the other, each of
+    /// which reads some keys. Its calls are added to a list if there is one.
     pub(super) fn make_request<'k>(
         &self,
         page: Option<&str>,
-        keys: impl Iterator<Item = &'k str>,
+        calls: impl Iterator<Item = Vec<&'k str>>,
         mut timed_calls: Option<&mut Vec<TimedCall>>,
     ) -> Result<(RequestStats, u64), ReplayError> {
         let counters_before = self.near.counters();
@@ -85,11 +85,12 @@ impl AppInstance {
         let scope = Arc::new(self.near.scope(page.map(str::as_bytes))?);
         let mut totals = self.read(&[], Some(&scope))?;
         add_call(totals);
-        for key in keys {
-            let key_stats = self.read(&[wire_key(key)?], Some(&scope))?;
-            add_call(key_stats);
-            totals.wait_time += key_stats.wait_time;
-            totals.absent_keys += key_stats.absent_keys;
+        for keys in calls {
+            let wire_keys: Result<Vec<WireKey<'_>>, _> = keys.into_iter().map(wire_key).collect();
+            let call_stats = self.read(&wire_keys?, Some(&scope))?;
+            add_call(call_stats);
+            totals.wait_time += call_stats.wait_time;
+            totals.absent_keys += call_stats.absent_keys;
         }
         let counters_after = self.near.counters();
         let stats = RequestStats {

@@ -200,8 +200,9 @@ impl RecordedRequest<'_> {
         let key_of = |item: u32| self.log.items.keys[item as usize].as_str();
         let page_item = self.log.requests.pages[self.log_row];
         let page_key = (page_item != NONE).then(|| key_of(page_item));
-        let items = self.log.requests.items_of(self.log_row).iter();
-        self.instance.make_request(page_key, items.map(|&item| key_of(item)), timed_calls)
+        let calls = self.log.requests.calls_of(self.log_row).filter(|items| !items.is_empty());
+        let keys_of = |items: &[u32]| items.iter().map(|&item| key_of(item)).collect();
+        self.instance.make_request(page_key, calls.map(keys_of), timed_calls)
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
                 routes: vec![NONE; request_count],
                 route_names: Vec::new(),
                 starts: vec![0; request_count + 1],
-                items: Vec::new(),
+                ..Requests::default()
             },
             truncated_after: None,
         }

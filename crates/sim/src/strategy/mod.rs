@@ -24,6 +24,7 @@ pub mod replay_file;
 pub mod report;
 pub mod run;
 pub mod summary;
+pub mod today;
 pub mod tree;
 pub mod usage;
 

@@ -4,6 +4,8 @@
 //! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
 //! cache in memory (and in the processor's cache) instead of one a process.
 
+use std::time::Duration;
+
 use glasscache_strategy::session_keys::is_session_key;
 
 use super::tree::Tree;
@@ -22,12 +24,20 @@ pub struct PreparedLog<'a> {
     pub base_ns: Vec<u64>,
     /// Item uses including repeats: the unit of speed figures.
     pub accesses: u64,
+    /// When each kept request arrived, in microseconds.
+    pub(super) times_us: Vec<u64>,
+    /// How long a process may serve a value that it keeps, in microseconds; `None`: for ever.
+    pub(super) near_ttl_us: Option<u64>,
     /// Whether each item is a session, which no process keeps or fetches ahead of need.
     pub(super) is_session: Vec<bool>,
     pub(super) pages: Vec<u32>,
     pub(super) requests_by_instance: Vec<Vec<u32>>,
     item_starts: Vec<usize>,
     items_of_requests: Vec<u32>,
+    /// Where each call of the kept requests ends in `items_of_requests`, and where the calls of each request begin in that
+    /// list; empty if the log has no call of several keys, where each item is a call.
+    call_ends: Vec<usize>,
+    call_starts: Vec<usize>,
 }
 
 impl<'a> PreparedLog<'a> {
@@ -42,11 +52,17 @@ impl<'a> PreparedLog<'a> {
             base_ns: Vec::new(),
             accesses: 0,
             is_session: log.items.keys.iter().map(|key| is_session_key(key.as_bytes())).collect(),
+            times_us: Vec::new(),
+            near_ttl_us: None,
             pages: Vec::new(),
             requests_by_instance: Vec::new(),
             item_starts: vec![0],
             items_of_requests: Vec::new(),
+            call_ends: Vec::new(),
+            call_starts: Vec::new(),
         };
+        let has_calls = requests.calls.are_known();
+        prepared.call_starts.extend(has_calls.then_some(0));
         let mut last_request_of_item = vec![NONE; log.items.len()];
         let mut index_by_instance = vec![NONE; usize::from(u16::MAX) + 1];
         for log_index in (0..requests.len()).filter(|&log_index| is_kept(log_index)) {
@@ -60,20 +76,55 @@ impl<'a> PreparedLog<'a> {
             prepared.log_indexes.push(log_index as u32);
             prepared.base_ns.push(u64::from(requests.base_times_us[log_index]) * 1000);
             prepared.pages.push(requests.pages[log_index]);
-            prepared.add_items(request, requests.items_of(log_index), &mut last_request_of_item);
+            prepared.times_us.push(requests.times_us[log_index]);
+            prepared.add_items(request, requests.calls_of(log_index), &mut last_request_of_item);
         }
         prepared
     }
 
-    fn add_items(&mut self, request: u32, items: &[u32], last_request_of_item: &mut [u32]) {
-        self.accesses += items.len() as u64;
-        for &item in items {
-            if last_request_of_item[item as usize] != request {
-                last_request_of_item[item as usize] = request;
-                self.items_of_requests.push(item);
+    fn add_items<'c>(
+        &mut self,
+        request: u32,
+        calls: impl Iterator<Item = &'c [u32]>,
+        last_request_of_item: &mut [u32],
+    ) {
+        for items in calls {
+            self.accesses += items.len() as u64;
+            let call_start = self.items_of_requests.len();
+            for &item in items {
+                if last_request_of_item[item as usize] != request {
+                    last_request_of_item[item as usize] = request;
+                    self.items_of_requests.push(item);
+                }
+            }
+            let call_end = self.items_of_requests.len();
+            if !self.call_starts.is_empty() && call_end > call_start {
+                self.call_ends.push(call_end);
             }
         }
         self.item_starts.push(self.items_of_requests.len());
+        if !self.call_starts.is_empty() {
+            self.call_starts.push(self.call_ends.len());
+        }
+    }
+
+    /// The items that each call of a kept request reads for the first time; `None`: each item is a call of its own.
+    pub fn calls_of(&self, request: usize) -> Option<impl Iterator<Item = &[u32]>> {
+        let range = *self.call_starts.get(request)?..*self.call_starts.get(request + 1)?;
+        let mut call_start = self.item_starts[request];
+        Some(self.call_ends[range].iter().map(move |&call_end| {
+            let items = &self.items_of_requests[call_start..call_end];
+            call_start = call_end;
+            items
+        }))
+    }
+
+    /// The same requests, of processes that serve a value of their near cache for this long after they fetched it. The
+    /// fixed set is refreshed before that, by calls that are not of requests.
+    #[must_use]
+    pub fn with_near_ttl(mut self, near_ttl: Option<Duration>) -> Self {
+        self.near_ttl_us = near_ttl.map(|near_ttl| near_ttl.as_micros() as u64);
+        self
     }
 
     /// How many requests were kept.

@@ -8,6 +8,7 @@ use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, CostMode, RequestStats, run};
 use super::{LocalRule, Strategy};
+use crate::trace::log::Requests;
 
 /// The figures of a strategy.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +92,39 @@ pub fn report(
             .map(|request| (request_stats[request].added_ns, prepared.base_ns[request]))
             .collect(),
     }
+}
+
+/// What requests needed when they were recorded, as a strategy beside the simulated ones: its times are measured, and keys
+/// that a request read again count again. `None` if the calls of a request are unknown.
+pub fn report_as_recorded(
+    prepared: &PreparedLog<'_>,
+    requests: &Requests,
+    options: ReportOptions<'_>,
+) -> Option<Report> {
+    let stats_of = |&log_index: &u32| {
+        let (keys_of_calls, times) = requests.calls.of(log_index as usize)?;
+        let items = requests.items_of(log_index as usize);
+        let size_of_item = |&item: &u32| u64::from(prepared.items.sizes[item as usize]);
+        Some(RequestStats {
+            added_ns: u64::from(times.wait_us) * 1000,
+            bytes: items.iter().map(size_of_item).sum(),
+            calls: keys_of_calls.len() as u32 + times.writes,
+            keys: items.len() as u32,
+            used_keys: items.len() as u32,
+        })
+    };
+    let stats: Vec<RequestStats> =
+        prepared.log_indexes.iter().map(stats_of).collect::<Option<_>>()?;
+    let (request_count, second_half_start) = (prepared.len(), prepared.second_half_start());
+    Some(Report {
+        all: compute_figures(prepared, &stats, 0..request_count),
+        second_half: compute_figures(prepared, &stats, second_half_start..request_count),
+        routes: figures_by_route(prepared, &stats, options),
+        second_half_ns: (second_half_start..request_count)
+            .map(|request| (stats[request].added_ns, prepared.base_ns[request]))
+            .collect(),
+        ..Report::default()
+    })
 }
 
 fn figures_by_route(

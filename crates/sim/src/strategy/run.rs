@@ -125,6 +125,10 @@ impl Replay<'_> {
                 self.prepared.items.len() + self.choices.learned.absent_keys()
             ],
             current_request: 0,
+            fetched_at_us: match self.prepared.near_ttl_us {
+                Some(_) => vec![0; self.prepared.items.len()],
+                None => Vec::new(),
+            },
         };
         let mut fetch_list = Vec::new();
         let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
@@ -159,12 +163,36 @@ impl Replay<'_> {
             self.rules.begin_request(process, &page, fetch_list);
             self.fetch(page, process, fetch_list, &mut stats);
         }
-        for &item in self.prepared.items_of(request as usize) {
-            let location = self.rules.look_up(process, &item, fetch_list);
-            stats.used_keys += u32::from(location.uses_fetched_key());
-            self.fetch(item, process, fetch_list, &mut stats);
+        let Some(calls) = self.prepared.calls_of(request as usize) else {
+            for &item in self.prepared.items_of(request as usize) {
+                self.read(item, process, fetch_list, &mut stats);
+                self.fetch(item, process, fetch_list, &mut stats);
+            }
+            return stats;
+        };
+        let mut keys_of_call = Vec::new();
+        for items in calls {
+            keys_of_call.clear();
+            for &item in items {
+                self.read(item, process, fetch_list, &mut stats);
+                let is_new = |key: &u32| !keys_of_call.contains(key);
+                let new_keys: Vec<u32> = fetch_list.iter().copied().filter(is_new).collect();
+                keys_of_call.extend(new_keys);
+            }
+            self.fetch(items[0], process, &keys_of_call, &mut stats);
         }
         stats
+    }
+
+    fn read<P: Policy>(
+        &self,
+        item: u32,
+        process: &mut SimulatedProcess<'_, P>,
+        fetch_list: &mut Vec<u32>,
+        stats: &mut RequestStats,
+    ) {
+        let location = self.rules.look_up(process, &item, fetch_list);
+        stats.used_keys += u32::from(location.uses_fetched_key());
     }
 
     fn fetch<P: Policy>(
@@ -196,12 +224,26 @@ struct SimulatedProcess<'a, P> {
     /// The last request whose scope held each item.
     held_in_request: Vec<u32>,
     current_request: u32,
+    /// When the process fetched each item that it keeps; empty if it may serve it for ever.
+    fetched_at_us: Vec<u64>,
 }
 
 impl<P> SimulatedProcess<'_, P> {
     /// The bytes of an item; 0 of one that a rule names and the log does not have.
     fn size(&self, item: u32) -> u32 {
         self.sizes.get(item as usize).copied().unwrap_or(0)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.prepared.times_us[self.current_request as usize]
+    }
+
+    /// Whether a kept item may not be served any more.
+    fn is_too_old(&self, item: u32) -> bool {
+        let fetched_at_us = self.fetched_at_us.get(item as usize);
+        fetched_at_us.zip(self.prepared.near_ttl_us).is_some_and(|(fetched_at_us, near_ttl_us)| {
+            self.now_us().saturating_sub(*fetched_at_us) >= near_ttl_us
+        })
     }
 
     fn is_absent(&self, item: u32) -> bool {
@@ -234,16 +276,23 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn use_local_value(&mut self, item: &u32) -> bool {
+        if self.is_too_old(*item) && self.local_policy.contains(*item) {
+            self.local_policy.remove(*item);
+        }
         self.local_policy.get(*item)
     }
 
     fn local_contains(&self, item: &u32) -> bool {
-        !self.is_absent(*item) && self.local_policy.contains(*item)
+        !self.is_absent(*item) && self.local_policy.contains(*item) && !self.is_too_old(*item)
     }
 
     /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn near_insert(&mut self, item: &u32) {
         if !self.is_absent(*item) {
+            let now_us = self.now_us();
+            if let Some(fetched_at_us) = self.fetched_at_us.get_mut(*item as usize) {
+                *fetched_at_us = now_us;
+            }
             self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
         }
     }
@@ -303,5 +352,81 @@ impl<'a> CallCosts<'a> {
             [item] if (*item as usize) < self.single_ns.len() => self.single_ns[*item as usize],
             _ => self.cost.call_ns(fetch_list.len() as u64, bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{ReportOptions, report, report_as_recorded};
+    use super::*;
+    use crate::trace::log::{CallTimes, Items, RequestLog, Requests};
+
+    /// Two requests that each read items 0 to 2 by one call, item 3 alone, and item 0 again.
+    fn log_with_calls(keys_of_calls: Option<&[u32]>) -> RequestLog {
+        let mut requests = Requests {
+            numbers: vec![0, 1],
+            times_us: vec![1, 2],
+            instances: vec![0, 0],
+            base_times_us: vec![1000, 1000],
+            pages: vec![NONE; 2],
+            routes: vec![NONE; 2],
+            starts: vec![0, 5, 10],
+            items: vec![0, 1, 2, 3, 0, 0, 1, 2, 3, 0],
+            ..Requests::default()
+        };
+        let times = CallTimes { wait_us: 300, decode_us: 100, writes: 1 };
+        for request in 0..2 {
+            requests.calls.push(request, keys_of_calls.map(|keys| (keys, times)));
+        }
+        let keys = (0..4).map(|item| item.to_string()).collect();
+        let items = Items { keys, parents: vec![NONE; 4], sizes: vec![100; 4] };
+        RequestLog { items, requests, truncated_after: None }
+    }
+
+    const OPTIONS: ReportOptions<'_> =
+        ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
+
+    fn calls_and_keys(log: &RequestLog, notation: &str) -> (u64, u64) {
+        let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0), (10.0, 190.0)]).unwrap();
+        let prepared = PreparedLog::new(log, |_| true);
+        let all = report(&prepared, &cost, &notation.parse().unwrap(), OPTIONS).all;
+        (all.calls, all.keys)
+    }
+
+    #[test]
+    fn the_keys_of_a_recorded_call_stay_one_call_under_every_strategy() {
+        let with_calls = log_with_calls(Some(&[3, 1, 1]));
+        assert_eq!(calls_and_keys(&with_calls, "remote"), (4, 8));
+        // The last of the three is still kept when they are read again, and their call fetches the others.
+        assert_eq!(calls_and_keys(&with_calls, "lru:2"), (4, 7));
+        assert_eq!(calls_and_keys(&with_calls, "lru:4"), (2, 4));
+        let without = log_with_calls(None);
+        assert_eq!(calls_and_keys(&without, "remote"), (8, 8));
+        assert_eq!(calls_and_keys(&without, "lru:4"), (4, 4));
+    }
+
+    #[test]
+    fn a_value_is_fetched_again_when_its_near_ttl_is_over() {
+        let log = log_with_calls(None);
+        let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0)]).unwrap();
+        let calls = |near_ttl_us| {
+            let near_ttl = Some(std::time::Duration::from_micros(near_ttl_us));
+            let prepared = PreparedLog::new(&log, |_| true).with_near_ttl(near_ttl);
+            report(&prepared, &cost, &"lru:4".parse().unwrap(), OPTIONS).all.calls
+        };
+        // The second request comes a microsecond after the first.
+        assert_eq!((calls(2), calls(1)), (4, 8));
+    }
+
+    #[test]
+    fn as_recorded_has_the_calls_and_the_measured_wait() {
+        let log = log_with_calls(Some(&[3, 1, 1]));
+        let prepared = PreparedLog::new(&log, |_| true);
+        let recorded = report_as_recorded(&prepared, &log.requests, OPTIONS).unwrap().all;
+        assert_eq!((recorded.calls, recorded.keys, recorded.bytes), (8, 10, 1000));
+        assert!((recorded.added_ms() - 0.3).abs() < 1e-9);
+        let without = log_with_calls(None);
+        let prepared = PreparedLog::new(&without, |_| true);
+        assert!(report_as_recorded(&prepared, &without.requests, OPTIONS).is_none());
     }
 }

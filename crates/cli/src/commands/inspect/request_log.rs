@@ -12,6 +12,7 @@ use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::summary::{RequestsBySize, cache_time_share, items_histogram};
+use glasscache_sim::strategy::today::Today;
 use glasscache_sim::strategy::usage::{ItemUsage, LogUsage, PrefixUsage, per_day};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 use serde_json::{Value, json};
@@ -31,8 +32,10 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     let prepared = PreparedLog::new(&log, |_| true);
     let usage = LogUsage::new(&prepared);
     let histogram_rows = items_histogram(&log);
+    let today = Today::of(&log);
     let mut facts = list_count_facts(&log);
-    facts.push(new_cache_time_fact(folder, &log, &prepared)?);
+    facts.push(new_today_fact(today.as_ref()));
+    facts.push(new_cache_time_fact(folder, &log, &prepared, today.as_ref())?);
     facts.extend(list_usage_facts(&log, &usage, sum_log_file_bytes(folder)));
     facts.extend(list_range_facts(&log));
     facts.push(new_left_out_fact(&left_out));
@@ -52,14 +55,58 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
             build_items_table(&log, &usage),
             build_prefixes_table(&usage, log.requests.len()),
         ],
-        sentence: format_sentence(&log, &usage),
+        sentence: format_sentence(&log, &usage, today.as_ref()),
     })
 }
 
-fn format_sentence(log: &RequestLog, usage: &LogUsage) -> String {
+/// What the cache costs a request today, as a sentence before all others; nothing if calls were not recorded.
+fn format_today(today: Option<&Today>) -> String {
+    let Some(today) = today else { return String::new() };
+    let of_request =
+        today.request_ms.map_or_else(String::new, |ms| format!(" of {}", format_milliseconds(ms)));
+    let decoding = if today.decode_ms > 0.0 {
+        format!(", of which {} is decoding", format_milliseconds(today.decode_ms))
+    } else {
+        String::new()
+    };
+    let calls = today.calls;
+    let wait = format_milliseconds(today.wait_ms);
+    format!("Today: {calls:.1} calls, {wait}{of_request}{decoding}. ")
+}
+
+fn format_milliseconds(ms: f64) -> String {
+    if ms < 0.1 { format!("{ms:.3} ms") } else { format!("{ms:.2} ms") }
+}
+
+fn new_today_fact(today: Option<&Today>) -> Fact {
+    let document = today.map(|today| {
+        json!({
+            "requests": today.requests,
+            "calls": today.calls,
+            "writes": today.writes,
+            "keys": today.keys,
+            "wait_ms": today.wait_ms,
+            "decode_ms": today.decode_ms,
+            "request_ms": today.request_ms,
+        })
+    });
+    let printed_text = today.map_or_else(
+        || "unknown: calls were not recorded".to_owned(),
+        |today| {
+            format!(
+                "a request makes {:.2} calls ({:.2} of them write) for {:.2} keys",
+                today.calls, today.writes, today.keys
+            )
+        },
+    );
+    Fact::with_printed_text("today", document, Some(printed_text))
+}
+
+fn format_sentence(log: &RequestLog, usage: &LogUsage, today: Option<&Today>) -> String {
     let request_count = log.requests.len() as u64;
     let reads_text = format!(
-        "{} read {}",
+        "{}{} read {}",
+        format_today(today),
         format_count_of(request_count, "request", "requests"),
         format_count_of(usage.by_item.len() as u64, "item", "items")
     );
@@ -145,12 +192,16 @@ fn sum_log_file_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// How much of the requests' time the cache takes without a strategy, if the folder has a latency table.
+/// How much of the requests' time the cache takes: as it was measured, else by the latency table of the folder.
 fn new_cache_time_fact(
     folder: &Path,
     log: &RequestLog,
     prepared: &PreparedLog<'_>,
+    today: Option<&Today>,
 ) -> Result<Fact, Failure> {
+    if let Some(share) = today.and_then(Today::wait_share) {
+        return Ok(new_share_fact("cache_time_share", Some(share)));
+    }
     let latency_path = folder.join("latency.json");
     let unusable_failure = |reason: String| {
         Failure::new(Exit::BadData, format!("{}: {reason}", latency_path.display()))
@@ -165,7 +216,15 @@ fn new_cache_time_fact(
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(unusable_failure(error.to_string())),
     };
-    Ok(new_share_fact("cache_time_share", share))
+    let printed_text = match share {
+        Some(share) => format_percent(Some(share)),
+        None if latency_path.exists() => "unknown: the log has no base_us".to_owned(),
+        None => format!(
+            "unknown: no latency.json; glasscache profile SERVER --latency-out {} writes it",
+            latency_path.display()
+        ),
+    };
+    Ok(Fact::with_printed_text("cache_time_share", share, Some(printed_text)))
 }
 
 fn build_histogram_document(row: &RequestsBySize) -> Value {

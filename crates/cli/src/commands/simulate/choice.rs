@@ -11,6 +11,9 @@ use super::load::LoadedLog;
 use super::{NamedStrategy, Replays};
 use crate::output::Failure;
 
+/// What stands for a strategy in the row of what requests needed when they were recorded.
+pub(super) const AS_RECORDED: &str = "as recorded";
+
 /// The strategies named on the command line.
 pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
     let parse_named = |notation: &String| {
@@ -55,7 +58,8 @@ pub(super) fn list_default_strategies(item_count: usize, has_parents: bool) -> V
 /// The strategy with the least added time on the second half, hindsight left aside.
 pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
-        !matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)))
+        let is_hindsight = matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)));
+        !is_hindsight && named.notation != AS_RECORDED
     };
     let eligible_replays = replays.strategy_reports.iter().filter(is_eligible);
     eligible_replays
@@ -75,7 +79,7 @@ pub(super) fn find_best_with_fixed_set(replays: &Replays) -> Option<&NamedStrate
 
 /// The file that a client loads: the strategy and the keys of its fixed set.
 pub(super) fn build_strategy_file(
-    (named, _): &(NamedStrategy, Report),
+    named: &NamedStrategy,
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
 ) -> String {

@@ -13,12 +13,13 @@ mod table;
 mod web;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use glasscache_lab::text::wrap;
 use glasscache_sim::page::Page;
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+use glasscache_sim::strategy::report::{Report, ReportOptions, report, report_as_recorded};
 use glasscache_sim::trace::log::NONE;
 
 use crate::files::write_atomically;
@@ -61,6 +62,9 @@ pub(crate) struct Args {
     /// Memory that the search may use in each process
     #[arg(long, default_value = "64M", value_name = "BYTES", requires = "search")]
     memory: String,
+    /// Seconds that a process may serve what it keeps, as the client's near_ttl (10 by default); without it for ever
+    #[arg(id = "near_ttl", long = "near-ttl", value_name = "SECS")]
+    near_ttl_s: Option<f64>,
     /// Show the figures of each route
     #[arg(long, value_parser = ["route"], conflicts_with = "search")]
     by: Option<String>,
@@ -132,6 +136,7 @@ impl Args {
         let route_ids = &loaded.log.requests.routes;
         let prepared =
             PreparedLog::new(&loaded.log, |request| !excluded_ids.contains(&route_ids[request]));
+        let prepared = prepared.with_near_ttl(self.near_ttl()?);
         load::check_halves(&self.log_folder, &prepared)?;
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
@@ -143,6 +148,18 @@ impl Args {
                 Exit::Interrupted,
                 "stopped before the first strategy was done",
             ));
+        }
+        // First, because a reader of the output may close it early.
+        if let Some(path) = self.html.as_ref().filter(|_| !replays.is_stopped) {
+            let html_page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
+            page_file::write(path, html_page, &[&self.log_folder])?;
+        }
+        if let Some(path) = self.save.as_ref().filter(|_| !replays.is_stopped) {
+            let (best, _) = choice::find_best_replay(&replays);
+            write_atomically(
+                path,
+                choice::build_strategy_file(best, &loaded, &prepared).as_bytes(),
+            )?;
         }
         if out.is_json() {
             out.set_result(&document::build_document(&loaded, &prepared, &replays, &routes.names));
@@ -156,18 +173,18 @@ impl Args {
         if replays.is_stopped {
             return Err(Failure::stopped());
         }
-        if let Some(path) = &self.html {
-            let html_page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
-            page_file::write(path, html_page, &[&self.log_folder])?;
-        }
-        if let Some(path) = &self.save {
-            let best = choice::find_best_replay(&replays);
-            write_atomically(
-                path,
-                choice::build_strategy_file(best, &loaded, &prepared).as_bytes(),
-            )?;
-        }
         Ok(Exit::Success)
+    }
+
+    /// How long a process may serve what it keeps.
+    fn near_ttl(&self) -> Result<Option<Duration>, Failure> {
+        let to_duration = |seconds: f64| {
+            let near_ttl = Duration::try_from_secs_f64(seconds).ok();
+            near_ttl.filter(|near_ttl| !near_ttl.is_zero()).ok_or_else(|| {
+                Failure::usage(format!("--near-ttl {seconds}: a number of seconds above 0"))
+            })
+        };
+        self.near_ttl_s.map(to_duration).transpose()
     }
 
     fn table_limits(&self) -> TableLimits {
@@ -206,11 +223,16 @@ impl Args {
                 )
             },
         )?;
-        let strategy_reports = named_strategies
+        let mut strategy_reports: Vec<(NamedStrategy, Report)> = named_strategies
             .into_iter()
             .zip(outcome.results)
             .filter_map(|(named, report_or_stop)| Some((named, report_or_stop?)))
             .collect();
+        let as_recorded = report_as_recorded(prepared, &loaded.log.requests, options);
+        strategy_reports.extend(as_recorded.map(|report| {
+            let notation = choice::AS_RECORDED.to_owned();
+            (NamedStrategy { notation, strategy: Strategy::default() }, report)
+        }));
         Ok(Replays { strategy_reports, is_stopped: outcome.is_stopped })
     }
 }

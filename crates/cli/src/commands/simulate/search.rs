@@ -7,9 +7,9 @@ use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 use glasscache_sim::search::{
     BestSoFar, Candidate, Evaluation, LearnedByShare, evaluate, find_pareto_front, list_candidates,
 };
-use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+use glasscache_sim::strategy::{Strategy, parse_bytes};
 use serde_json::json;
 
 use super::describe::describe;
@@ -79,12 +79,30 @@ pub(super) fn run(
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
+    let today_options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
+    let today = report(prepared, &loaded.cost_model, &Strategy::default(), today_options);
+    let today_ms = today.second_half.added_ms();
     let build_page_within = |table_limits| {
-        build_page(args, (loaded, prepared, table_limits), &points, tried_count, is_stopped)
+        build_page(
+            args,
+            (loaded, prepared, table_limits),
+            (&points[..], today_ms),
+            tried_count,
+            is_stopped,
+        )
     };
+    // First, because a reader of the output may close it early.
+    if let Some(path) = args.html.as_ref().filter(|_| !is_stopped) {
+        page_file::write(path, build_page_within(TableLimits::HTML), &[&args.log_folder])?;
+    }
+    if let (Some(path), Some(best), false) = (&args.save, points.last(), is_stopped) {
+        let text = choice::build_strategy_file(&best.named, loaded, prepared);
+        write_atomically(path, text.as_bytes())?;
+    }
     if out.is_json() {
         let mut document = build_document(loaded, prepared, &points, tried_count, is_stopped);
-        document["sentence"] = json!(format_sentence(args, &points));
+        document["sentence"] = json!(format_sentence(args, (&points[..], today_ms)));
+        document["today_added_ms"] = json!(today_ms);
         let best = points.last();
         let fixed_items =
             best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
@@ -95,13 +113,6 @@ pub(super) fn run(
     }
     if is_stopped {
         return Err(Failure::stopped());
-    }
-    if let Some(path) = &args.html {
-        page_file::write(path, build_page_within(TableLimits::HTML), &[&args.log_folder])?;
-    }
-    if let (Some(path), Some(best)) = (&args.save, points.into_iter().next_back()) {
-        let text = choice::build_strategy_file(&(best.named, best.report), loaded, prepared);
-        write_atomically(path, text.as_bytes())?;
     }
     Ok(Exit::Success)
 }
@@ -187,7 +198,7 @@ fn evaluate_front(
 fn build_page(
     args: &Args,
     (loaded, prepared, table_limits): (&LoadedLog, &PreparedLog<'_>, TableLimits),
-    points: &[FrontPoint],
+    (points, today_ms): (&[FrontPoint], f64),
     tried_count: usize,
     is_stopped: bool,
 ) -> Page {
@@ -209,7 +220,7 @@ fn build_page(
     );
     Page {
         title: format!("Best use of memory: {}", loaded.folder_name),
-        sentence: format_sentence(args, points),
+        sentence: format_sentence(args, (points, today_ms)),
         tables,
         charts: vec![build_chart(points)],
         notes,
@@ -217,7 +228,7 @@ fn build_page(
     }
 }
 
-fn format_sentence(args: &Args, points: &[FrontPoint]) -> String {
+fn format_sentence(args: &Args, (points, today_ms): (&[FrontPoint], f64)) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
@@ -225,19 +236,27 @@ fn format_sentence(args: &Args, points: &[FrontPoint]) -> String {
         best.hindsight_ms.map_or(String::new(), |ms| format!("; hindsight could reach {ms:.2} ms"));
     if best.report.kept.bytes() == 0 {
         return format!(
-            "Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
+            "Today: {today_ms:.2} ms added a request. Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
             args.memory,
             best.named.notation,
             best.report.second_half.added_ms(),
         );
     }
+    let keeps_nothing = if first.report.kept.bytes() == 0 {
+        format!(
+            " Keeping nothing, so that no value is stale, `{}` adds {:.2} ms.",
+            first.named.notation,
+            first.report.second_half.added_ms()
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{hindsight_text}. In words: {}.",
+        "Today: {today_ms:.2} ms added a request.{keeps_nothing} Within {} a process `{}` does best: {:.2} ms and {} at least 50 % slower{hindsight_text}. In words: {}.",
         args.memory,
         best.named.notation,
         best.report.second_half.added_ms(),
         format_percent_with_interval(&best.report.second_half),
-        first.report.second_half.added_ms(),
         describe(&best.named.strategy, &best.report.kept)
     )
 }

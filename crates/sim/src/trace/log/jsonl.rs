@@ -5,7 +5,7 @@
 
 use super::super::jsonl::JsonRow;
 use super::super::lines::Lines;
-use super::{Items, NONE, RequestLog, Requests};
+use super::{CallTimes, Items, NONE, RequestLog, Requests};
 use crate::TraceError;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -99,6 +99,13 @@ fn append_request(
     let page_key = row.text("page")?;
     let route_name = row.text("route")?;
     let keys = request_keys(row)?;
+    let calls = request_calls(row)?;
+    if let Some((keys_of_calls, _)) = &calls
+        && keys_of_calls.iter().map(|&keys| u64::from(keys)).sum::<u64>() != keys.len() as u64
+        && let Some(value) = row.member("calls")
+    {
+        return Err(row.member_error("calls", "numbers of keys that sum up to the items", value));
+    }
     let page = page_key.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
         let item = number_of_key(key, items, number_by_key);
@@ -114,7 +121,32 @@ fn append_request(
             .map_or(NONE, |name| intern_route(name, &mut requests.route_names, number_by_route)),
     );
     requests.starts.push(requests.items.len());
+    let calls = calls.as_ref().map(|(keys_of_calls, times)| (keys_of_calls.as_slice(), *times));
+    requests.calls.push(requests.len() - 1, calls);
     Ok(())
+}
+
+/// The keys of each call of a request and what they took, if the row has them.
+fn request_calls(row: &JsonRow<'_>) -> Result<Option<(Vec<u32>, CallTimes)>, TraceError> {
+    let Some(wait_us) = row.number("wait_us", u64::from(NONE - 1))? else {
+        return Ok(None);
+    };
+    let number = |name| -> Result<u32, TraceError> {
+        Ok(row.number(name, u32::MAX.into())?.unwrap_or(0) as u32)
+    };
+    let times = CallTimes {
+        wait_us: wait_us as u32,
+        decode_us: number("decode_us")?,
+        writes: number("writes")?,
+    };
+    let Some(value) = row.member("calls") else {
+        return Ok(Some((Vec::new(), times)));
+    };
+    let list_error = || row.member_error("calls", "a list of numbers", value);
+    let to_number = |keys: &Value| keys.as_u64().and_then(|keys| u32::try_from(keys).ok());
+    let list = value.as_array().ok_or_else(list_error)?;
+    let keys_of_calls = list.iter().map(|keys| to_number(keys).ok_or_else(list_error));
+    Ok(Some((keys_of_calls.collect::<Result<_, _>>()?, times)))
 }
 
 /// The keys of a request's `items`; a missing list is an empty one.
@@ -183,6 +215,18 @@ pub(super) fn write(
             (line.as_object_mut(), requests.route_names.get(requests.routes[index] as usize))
         {
             object.insert("route".to_owned(), Value::from(route.as_str()));
+        }
+        if let (Some(object), Some((keys_of_calls, times))) =
+            (line.as_object_mut(), requests.calls.of(index))
+        {
+            object.insert("calls".to_owned(), Value::from(keys_of_calls));
+            for (name, number) in [
+                ("wait_us", times.wait_us),
+                ("decode_us", times.decode_us),
+                ("writes", times.writes),
+            ] {
+                object.insert(name.to_owned(), number.into());
+            }
         }
         writeln!(requests_output, "{line}")?;
     }

@@ -1,7 +1,7 @@
 //! Several parts of one log as one: the same key is one item, requests are in the order of their time.
 
 use super::jsonl::intern_route;
-use super::{Items, NONE, RequestLog, Requests};
+use super::{Items, NONE, RecordedCalls, RequestLog, Requests};
 use std::collections::HashMap;
 
 /// Joins the parts. An item's parent and size are those of the last part that knows them, but a parent that would make
@@ -61,6 +61,7 @@ impl MergedLog {
                 part_requests.items_of(row).iter().map(|&part_item| merged_item_of(part_item)),
             );
             requests.starts.push(requests.items.len());
+            requests.calls.push(requests.len() - 1, part_requests.calls.of(row));
         }
     }
 
@@ -116,10 +117,12 @@ fn sort_by_time(requests: Requests) -> Requests {
         starts: vec![0],
         items: Vec::with_capacity(requests.items.len()),
         route_names: Vec::new(),
+        calls: RecordedCalls::default(),
     };
     for &row in &row_order {
         sorted.items.extend(requests.items_of(row));
         sorted.starts.push(sorted.items.len());
+        sorted.calls.push(sorted.starts.len() - 2, requests.calls.of(row));
     }
     sorted.route_names = requests.route_names;
     sorted

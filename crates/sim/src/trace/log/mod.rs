@@ -3,6 +3,7 @@
 //! The data is stored by column because a simulation scans two or three of the columns millions of
 //! times. Formats and meaning: docs/reference/formats.md, "Request log".
 
+mod calls;
 mod check;
 mod jsonl;
 mod merge;
@@ -11,6 +12,7 @@ mod parquet;
 #[cfg(feature = "parquet")]
 mod parquet_write;
 
+pub use calls::{CallTimes, CallsOfRequest, RecordedCalls};
 pub use glasscache_strategy::session_keys::hashed_session_key;
 
 use super::{Format, Source};
@@ -73,6 +75,8 @@ pub struct Requests {
     pub starts: Vec<usize>,
     /// The items of all requests, one request after the other, with repeats.
     pub items: Vec<u32>,
+    /// The calls by which each request read its items.
+    pub calls: RecordedCalls,
 }
 
 impl Requests {

@@ -4,7 +4,7 @@ use super::super::BATCH_ROWS;
 use super::super::column::ColumnDecoder;
 use super::super::parquet_file::{ColumnRef, ParquetFile, RowRanges};
 use super::jsonl::intern_route;
-use super::{Items, NONE, RequestLog, Requests};
+use super::{CallTimes, Items, NONE, RequestLog, Requests};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
 use std::collections::{HashMap, HashSet};
@@ -142,6 +142,36 @@ fn check_keys(file: &str, keys: &[String]) -> Result<(), TraceError> {
     }
 }
 
+/// Reads what the calls took, from the columns after the items.
+fn read_calls(
+    decoders: &mut [Option<ColumnDecoder>],
+    rows: &Range<u64>,
+    requests: &mut Requests,
+) -> Result<(), TraceError> {
+    let row_count = (rows.end - rows.start) as usize;
+    let (mut keys, mut starts) = (Vec::new(), vec![0]);
+    match &mut decoders[7] {
+        Some(lists) => lists.read_lists(row_count, u32::MAX.into(), &mut keys, &mut starts)?,
+        None => starts.resize(row_count + 1, 0),
+    }
+    let mut read_column =
+        |column: usize| read_numbers(&mut decoders[column], rows, u64::from(NONE - 1));
+    let [waits_us, decodes_us, writes] = [read_column(8)?, read_column(9)?, read_column(10)?];
+    let first_row = requests.starts.len() - 1 - row_count;
+    for offset in 0..row_count {
+        let Some(wait_us) = waits_us[offset] else { continue };
+        let number = |column: &[Option<u64>]| column[offset].unwrap_or(0) as u32;
+        let times = CallTimes {
+            wait_us: wait_us as u32,
+            decode_us: number(&decodes_us),
+            writes: number(&writes),
+        };
+        let calls = (&keys[starts[offset]..starts[offset + 1]], times);
+        requests.calls.push(first_row + offset, Some(calls));
+    }
+    Ok(())
+}
+
 fn read_requests<S: ChunkReader + 'static>(
     parquet_file: &ParquetFile<S>,
     item_count: usize,
@@ -158,6 +188,10 @@ fn read_requests<S: ChunkReader + 'static>(
         parquet_file.find_number_column("page")?,
         parquet_file.find_string_column("route")?,
         Some(parquet_file.require("items", parquet_file.find_list_column("items")?)?),
+        parquet_file.find_list_column("calls")?,
+        parquet_file.find_number_column("wait_us")?,
+        parquet_file.find_number_column("decode_us")?,
+        parquet_file.find_number_column("writes")?,
     ];
     let mut requests = Requests { starts: vec![0], ..Requests::default() };
     let mut number_by_route = HashMap::new();
@@ -194,7 +228,8 @@ fn read_requests<S: ChunkReader + 'static>(
             item_max,
             &mut requests.items,
             &mut requests.starts,
-        )
+        )?;
+        read_calls(decoders, &rows, &mut requests)
     })?;
     Ok(requests)
 }

@@ -1,7 +1,7 @@
 //! Request logs written as Parquet.
 
 use super::super::parquet_writer::{Column, GROUP_ROWS, ParquetWriter};
-use super::{NONE, RequestLog};
+use super::{CallTimes, NONE, RequestLog, Requests};
 use parquet::data_type::ByteArray;
 use std::io::{Result, Write};
 use std::ops::Range;
@@ -21,6 +21,10 @@ const REQUESTS_SCHEMA: &str = "message requests {
     optional int32 page (INTEGER(32, false));
     optional binary route (STRING);
     required group items (LIST) { repeated group list { required int32 element (INTEGER(32, false)); } }
+    required group calls (LIST) { repeated group list { required int32 element (INTEGER(32, false)); } }
+    optional int32 wait_us (INTEGER(32, false));
+    optional int32 decode_us (INTEGER(32, false));
+    optional int32 writes (INTEGER(32, false));
 }";
 
 pub(super) fn write(
@@ -63,7 +67,7 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     ]
 }
 
-fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
+fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 11] {
     let requests = &log.requests;
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
     let required_ints = |values: Vec<i32>| Column::Ints { values, definition_levels: None };
@@ -79,8 +83,19 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
             requests.pages[rows.clone()].iter().map(|&page| optional_number(page)),
         ),
         Column::nullable_strings(requests.routes[rows.clone()].iter().map(route_name)),
-        Column::lists(rows.map(|row| requests.items_of(row))),
+        Column::lists(rows.clone().map(|row| requests.items_of(row))),
+        Column::lists(
+            rows.clone().map(|row| requests.calls.of(row).map_or(&[][..], |(keys, _)| keys)),
+        ),
+        times_column(requests, rows.clone(), |times| times.wait_us),
+        times_column(requests, rows.clone(), |times| times.decode_us),
+        times_column(requests, rows, |times| times.writes),
     ]
+}
+
+/// Nulls where calls are unknown.
+fn times_column(requests: &Requests, rows: Range<usize>, number: fn(CallTimes) -> u32) -> Column {
+    Column::nullable_numbers(rows.map(|row| requests.calls.of(row).map(|(_, times)| number(times))))
 }
 
 fn optional_number(number: u32) -> Option<u32> {

@@ -181,6 +181,7 @@ fn good_strategies_are_kept_in_95_of_100_processes() {
 fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
     let mut site = Site::new();
     let mut file = site.new_strategy_file("children-always");
+    file.children.clear();
     let unread_key = |parent: &String, number: usize| format!("{parent}/unread:{number}");
     for parent in &site.log.items.keys {
         let children = (0..5).map(|number| unread_key(parent, number));
