@@ -138,7 +138,8 @@ impl Report {
         document
     }
 
-    fn to_text(&self, detail: Detail) -> String {
+    /// The text in lines that fit the terminal.
+    pub(crate) fn to_text(&self, detail: Detail) -> String {
         let mut text = wrap(&self.sentence) + "\n";
         for command in &self.commands {
             // A copied line must not be broken.

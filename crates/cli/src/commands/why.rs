@@ -7,18 +7,17 @@ use std::io::{self, BufReader, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::interrupts::new_stop_flag;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
-use glasscache_lab::text::{
-    Table, format_count, format_duration, format_percent, format_two_columns, wrap,
-};
+use glasscache_lab::text::{format_count, format_duration, format_percent};
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
 use super::stats::request_counters;
 use super::target::{Stream, Target, failure, start_server_hint};
+use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
+use crate::report::{Detail, Report, ReportTable};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,9 +28,6 @@ Examples:
 Misses are counted by the server and split by what `watch` shows. A key that was stored before the watch
 began and gone by then counts as \"not seen\": watch for longer than most items live to tell more apart.
 Watching costs the server some CPU for each get while it lasts.";
-
-/// Number of prefixes shown without `--all`.
-const PREFIXES_MAX: usize = 6;
 
 /// Maximum wait of one read, so that Ctrl-C and the end of the interval are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
@@ -87,12 +83,10 @@ impl Args {
             .map_err(to_unreachable_failure)?;
         let counters_after = read_counters(&self.target)?;
         let findings = explain(&counters_before, &counters_after, tally, watched_for.as_secs_f64());
-        if out.is_json() {
-            out.set_result(&json!({ "server": self.target.server,
-                "sees_deletions": sees_deletions, "findings": findings }));
-        } else {
-            out.print_line(format_findings(&findings, sees_deletions, self.all).trim_end())?;
-        }
+        let result = json!({ "server": self.target.server, "sees_deletions": sees_deletions,
+            "findings": findings });
+        let report = Report { result, ..build_report(&findings, sees_deletions) };
+        report.print(out, Detail { prints_all: self.all, is_wide: false })?;
         Ok(Exit::Success)
     }
 }
@@ -119,44 +113,36 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
     ))
 }
 
-/// The summary, the table, and the next step.
-fn format_findings(findings: &Findings, sees_deletions: bool, prints_all_prefixes: bool) -> String {
+/// The summary, the causes, the prefixes, and the next step.
+fn build_report(findings: &Findings, sees_deletions: bool) -> Report {
     let causes = &findings.causes;
-    let hit_ratio = (causes.gets > 0)
-        .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
     let since_start = format_percent(findings.counters_since_start.hit_ratio());
-    let watched_for = Duration::from_secs_f64(findings.seconds);
+    let watched_for = format_duration(Duration::from_secs_f64(findings.seconds));
     if causes.gets == 0 {
-        return wrap(&format!(
-            "No gets in {}; the hit ratio since start is {since_start}.",
-            format_duration(watched_for)
-        ));
+        let sentence =
+            format!("No gets in {watched_for}; the hit ratio since start is {since_start}.");
+        return Report { sentence, ..Report::default() };
     }
-    let mut text = wrap(&format!(
-        "{} of {} gets hit in {} ({since_start} since start).",
-        format_percent(hit_ratio),
+    let sentence = format!(
+        "{} of {} gets hit in {watched_for} ({since_start} since start).",
+        format_percent(share_of(causes.gets.saturating_sub(causes.misses), causes.gets)),
         format_count(causes.gets),
-        format_duration(watched_for)
-    ));
-    text.push('\n');
+    );
     if causes.misses == 0 {
-        return text;
+        return Report { sentence, ..Report::default() };
     }
-    text.push_str(&format_count(causes.misses));
-    text.push_str(" misses:\n");
-    text.push_str(&format_causes(causes));
-    text.push_str(&format_prefixes(findings, prints_all_prefixes));
-    for note in list_notes(findings, sees_deletions) {
-        text.push_str(&wrap(&note));
-        text.push('\n');
+    Report {
+        sentence,
+        tables: vec![build_causes_table(causes), build_prefixes_table(findings)],
+        notes: list_notes(findings, sees_deletions),
+        ..Report::default()
     }
-    text
 }
 
-/// One line for each cause, the greatest first.
-fn format_causes(causes: &Causes) -> String {
+/// A row for each cause, the greatest first.
+fn build_causes_table(causes: &Causes) -> ReportTable {
     let unread_share = format_percent(share_of(causes.evicted_unread, causes.evicted));
-    let mut lines = [
+    let mut rows = [
         (
             causes.evicted,
             format!("evicted ({unread_share} of them unread): more memory would keep them"),
@@ -165,40 +151,31 @@ fn format_causes(causes: &Causes) -> String {
         (causes.removed, "deleted or flushed by the application".to_owned()),
         (causes.unknown_cause, "not seen before: never set, or gone before the watch".to_owned()),
     ];
-    lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
-    let format_line = |(misses, explanation): (u64, String)| {
-        let share = format_percent(share_of(misses, causes.misses));
-        (format!("  {share:>7}"), explanation)
-    };
-    format_two_columns(lines.into_iter().filter(|(misses, _)| *misses > 0).map(format_line))
+    rows.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
+    let rows = rows.into_iter().filter(|(misses, _)| *misses > 0).map(|(misses, explanation)| {
+        vec![format_percent(share_of(misses, causes.misses)), explanation]
+    });
+    let title = format!("{} misses:", format_count(causes.misses));
+    ReportTable::new(title, ["share", "cause"], rows)
 }
 
-fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
-    let rows_max = if prints_all_prefixes { usize::MAX } else { PREFIXES_MAX };
-    let mut table = Table::new(&[
-        "prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen",
-    ]);
-    for row in findings.prefixes.iter().take(rows_max) {
+fn build_prefixes_table(findings: &Findings) -> ReportTable {
+    let rows = findings.prefixes.iter().map(|row| {
         let causes = &row.causes;
-        table.push_row([
+        let hits = causes.gets.saturating_sub(causes.misses);
+        vec![
             row.prefix.clone(),
             format_count(causes.gets),
-            format_percent(share_of(causes.gets.saturating_sub(causes.misses), causes.gets)),
+            format_percent(share_of(hits, causes.gets)),
             format_count(causes.misses),
             format_count(causes.evicted),
             format_count(causes.expired),
             format_count(causes.removed),
             format_count(causes.unknown_cause),
-        ]);
-    }
-    let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
-    let hidden_note = match hidden_prefixes {
-        0 => String::new(),
-        hidden_prefixes => {
-            format!("  and {} more prefixes (--all)\n", format_count(hidden_prefixes as u64))
-        }
-    };
-    format!("\n{table}{hidden_note}\n")
+        ]
+    });
+    let header = ["prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen"];
+    ReportTable::new("", header, rows).best_first()
 }
 
 fn list_notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
@@ -267,12 +244,12 @@ mod tests {
                 .collect(),
             skipped_lines: 12,
         };
-        let text = format_findings(&findings, false, false);
+        let text = build_report(&findings, false).to_text(Detail::default());
         assert!(
             text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
             "{text}"
         );
-        assert!(text.contains("  a-rather-long-prefix-0:  "), "no name is cut: {text}");
-        assert!(text.contains("and 3 more prefixes (--all)"), "{text}");
+        assert!(text.contains("a-rather-long-prefix-0:  "), "no name is cut: {text}");
+        assert!(text.contains("--all prints 3 more rows."), "{text}");
     }
 }
