@@ -236,7 +236,7 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
 }
 
 #[test]
-fn files_are_written_although_nobody_reads_the_output() {
+fn files_are_written_although_the_output_is_not_read() {
     let folder = write_log_of_40_requests();
     for arguments in [&["--strategies", "lru:1"][..], &["--search", "--memory", "20k"]] {
         let (saved, page) = (folder.path().join("best.strategy"), folder.path().join("page.html"));

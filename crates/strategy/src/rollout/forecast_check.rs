@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_is_said_and_what_was_missed_has_its_forecast_and_a_cause() {
+    fn what_held_is_named_and_what_was_missed_has_its_forecast_and_a_cause() {
         let strategy = Traffic::typical().draw_group(1000, &mut Random(3));
         let high_forecast = forecast_of(Metric::Keys, 100.0, 101.0);
         let low_forecast = forecast_of(Metric::Calls, 0.34, 0.35);

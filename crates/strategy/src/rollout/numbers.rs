@@ -16,7 +16,7 @@ mod tests {
 
     #[test]
     fn three_digits_count() {
-        let shown = [58.12, 0.5201, 1.8, 1234.0].map(short);
-        assert_eq!(shown, ["58.1", "0.520", "1.80", "1234"]);
+        let texts = [58.12, 0.5201, 1.8, 1234.0].map(short);
+        assert_eq!(texts, ["58.1", "0.520", "1.80", "1234"]);
     }
 }

@@ -83,7 +83,7 @@ fn assert_recommended(case: Case, expected: &[Action]) -> Vec<Recommendation> {
 }
 
 #[test]
-fn a_strategy_that_is_a_tenth_better_continues_and_its_report_says_by_how_much() {
+fn a_strategy_that_is_a_tenth_better_continues_and_its_report_has_both_figures() {
     let recommendations = assert_recommended(BETTER, &[Action::Continue]);
     let reason = &recommendations[0].reason;
     assert!(reason.starts_with("Calls ") && reason.contains("ms that a request waits"), "{reason}");
@@ -125,7 +125,7 @@ fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasur
 }
 
 #[test]
-fn three_requests_of_a_control_group_are_too_few_for_any_verdict() {
+fn three_requests_of_a_control_group_are_too_few_for_any_conclusion() {
     let mut random = Random(8);
     for calls_factor in [0.1, 1.0, 9.0] {
         let strategy = Traffic::typical().with_calls(calls_factor).draw_group(5000, &mut random);
@@ -140,7 +140,7 @@ fn three_requests_of_a_control_group_are_too_few_for_any_verdict() {
 }
 
 #[test]
-fn a_missed_forecast_is_said_and_decides_nothing() {
+fn a_missed_forecast_is_reported_and_decides_nothing() {
     let mut random = Random(7);
     let strategy = Traffic::typical().with_calls(0.1).draw_group(460, &mut random);
     let control = Traffic::typical().draw_group(460, &mut random);

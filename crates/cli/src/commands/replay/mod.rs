@@ -33,7 +33,7 @@ use crate::page_file;
 use crate::page_table::format_sentence_and_tables;
 use crate::traces::read_log;
 use forecast_file::ForecastFile;
-use results::{ReplaySetup, Results, Verdict};
+use results::{Conclusion, ReplaySetup, Results};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -184,9 +184,9 @@ impl Args {
         if let Some(path) = &self.html {
             page_file::write(path, page, &[&self.log_folder])?;
         }
-        Ok(match results.verdict() {
-            Verdict::Held => Exit::Success,
-            Verdict::Missed | Verdict::CannotTell => Exit::Finding,
+        Ok(match results.conclusion() {
+            Conclusion::Held => Exit::Success,
+            Conclusion::Missed | Conclusion::Undecided => Exit::Finding,
         })
     }
 

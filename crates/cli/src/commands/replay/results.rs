@@ -30,20 +30,20 @@ pub(super) struct ReplaySetup {
 
 /// What a replay says about a forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Conclusion {
     Held,
     Missed,
     /// Only times are off, and by what this machine did meanwhile.
-    CannotTell,
+    Undecided,
 }
 
-impl Verdict {
+impl Conclusion {
     /// Its name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Held => "held",
             Self::Missed => "missed",
-            Self::CannotTell => "cannot tell",
+            Self::Undecided => "cannot tell",
         }
     }
 }
@@ -138,13 +138,13 @@ impl Results {
     }
 
     /// Whether the forecast held, or whether this machine allows to tell.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn conclusion(&self) -> Conclusion {
         if self.is_forecast_within() {
-            Verdict::Held
+            Conclusion::Held
         } else if self.is_too_noisy() || self.counts_agree() && !self.disturbances().is_empty() {
-            Verdict::CannotTell
+            Conclusion::Undecided
         } else {
-            Verdict::Missed
+            Conclusion::Missed
         }
     }
 
@@ -196,7 +196,7 @@ impl Results {
             "error": both_ranges(Comparison::error_document),
             "held": self.is_forecast_within(),
             "too_noisy": self.is_too_noisy(),
-            "verdict": self.verdict().name(),
+            "verdict": self.conclusion().name(),
             "disturbances": self.disturbances(),
             "added_error_pct": {
                 "50": [self.added_errors[0].low, self.added_errors[0].high],

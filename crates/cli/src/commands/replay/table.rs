@@ -6,7 +6,7 @@ use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::{Figures, P50_INDEX, P95_INDEX, PERCENTILES, SLOWDOWNS};
 use glasscache_sim::strategy::noise::Interval;
 
-use super::results::{Results, Verdict};
+use super::results::{Conclusion, Results};
 
 /// Points of a curve.
 const CURVE_POINTS: usize = 300;
@@ -67,10 +67,10 @@ fn format_sentence(results: &Results) -> String {
     };
     format!(
         "{} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
-        match results.verdict() {
-            Verdict::Held => "The forecast held",
-            Verdict::Missed => "The forecast did not hold",
-            Verdict::CannotTell => "Cannot tell whether the forecast held",
+        match results.conclusion() {
+            Conclusion::Held => "The forecast held",
+            Conclusion::Missed => "The forecast did not hold",
+            Conclusion::Undecided => "Cannot tell whether the forecast held",
         },
         100.0 * results.tolerance,
         results.setup.strategy,

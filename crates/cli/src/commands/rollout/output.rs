@@ -41,14 +41,14 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
 }
 
 /// Routes of the table, which has those that lose most.
-const ROUTES_SHOWN: usize = 6;
+const ROUTES_PRINTED: usize = 6;
 
 /// What requests of each route wait, if routes were named.
 pub(super) fn format_routes(reports: &Reports) -> Option<String> {
     let routes = route_differences(reports);
     let mut table =
         Table::new(&["route", "requests", "strategy ms", "control ms", "difference", ""]);
-    for route in routes.iter().take(ROUTES_SHOWN) {
+    for route in routes.iter().take(ROUTES_PRINTED) {
         table.push_row([
             route.name.clone(),
             format_count(route.sums.strategy.requests + route.sums.control.requests),

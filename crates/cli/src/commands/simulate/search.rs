@@ -79,9 +79,7 @@ pub(super) fn run(
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
-    let today_options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
-    let today = report(prepared, &loaded.cost_model, &Strategy::default(), today_options);
-    let today_ms = today.second_half.added_ms();
+    let today_ms = compute_today_ms(loaded, prepared);
     let build_page_within = |table_limits| {
         build_page(
             args,
@@ -92,12 +90,9 @@ pub(super) fn run(
         )
     };
     // First, because a reader of the output may close it early.
-    if let Some(path) = args.html.as_ref().filter(|_| !is_stopped) {
-        page_file::write(path, build_page_within(TableLimits::HTML), &[&args.log_folder])?;
-    }
-    if let (Some(path), Some(best), false) = (&args.save, points.last(), is_stopped) {
-        let text = choice::build_strategy_file(&best.named, loaded, prepared);
-        write_atomically(path, text.as_bytes())?;
+    if !is_stopped {
+        let html_page = || build_page_within(TableLimits::HTML);
+        write_files(args, html_page, (loaded, prepared), points.last())?;
     }
     if out.is_json() {
         let mut document = build_document(loaded, prepared, &points, tried_count, is_stopped);
@@ -115,6 +110,30 @@ pub(super) fn run(
         return Err(Failure::stopped());
     }
     Ok(Exit::Success)
+}
+
+/// Writes the page and the best strategy, if they are wanted.
+fn write_files(
+    args: &Args,
+    html_page: impl FnOnce() -> Page,
+    (loaded, prepared): (&LoadedLog, &PreparedLog<'_>),
+    best: Option<&FrontPoint>,
+) -> Result<(), Failure> {
+    if let Some(path) = &args.html {
+        page_file::write(path, html_page(), &[&args.log_folder])?;
+    }
+    if let Some((path, best)) = args.save.as_ref().zip(best) {
+        let text = choice::build_strategy_file(&best.named, loaded, prepared);
+        write_atomically(path, text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What each request adds today, as the log has it, on the second half.
+fn compute_today_ms(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> f64 {
+    let options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
+    let today = report(prepared, &loaded.cost_model, &Strategy::default(), options);
+    today.second_half.added_ms()
 }
 
 /// The added time of the candidates in one evaluation.
