@@ -1,4 +1,4 @@
-//! The options by which `bench`, `profile` and `warm` reach a server that encrypts or requires a login.
+//! The options by which every command reaches a server that encrypts or requires a login.
 //!
 //! The client crate decides which certificates are trusted and which users and passwords are valid.
 
@@ -15,22 +15,22 @@ use crate::output::Failure;
 #[command(next_help_heading = "Encryption and login")]
 pub(crate) struct Args {
     /// Encrypt connections; the server's certificate and its name are verified
-    #[arg(long)]
+    #[arg(long, env = "GLASSCACHE_TLS")]
     tls: bool,
     /// PEM file with the authorities to trust [default: those of the system]
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    #[arg(long, value_name = "FILE", env = "GLASSCACHE_TLS_CA", hide_env_values = true)]
     tls_ca: Option<PathBuf>,
     /// PEM file with the certificate to present
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    #[arg(long, value_name = "FILE", env = "GLASSCACHE_TLS_CERT", hide_env_values = true)]
     tls_cert: Option<PathBuf>,
     /// PEM file with its private key [default: the file of --tls-cert]
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "GLASSCACHE_TLS_KEY", hide_env_values = true)]
     tls_key: Option<PathBuf>,
     /// The name in the server's certificate [default: the host of its address]
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    #[arg(long, value_name = "NAME", env = "GLASSCACHE_TLS_NAME", hide_env_values = true)]
     tls_name: Option<String>,
     /// Log in as this user
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "GLASSCACHE_LOGIN", hide_env_values = true)]
     user: Option<String>,
     /// The user's password; other users of the machine see a command line, but not the environment
     #[arg(long, value_name = "TEXT", env = "GLASSCACHE_PASSWORD", hide_env_values = true)]
@@ -51,6 +51,15 @@ impl Args {
     /// Reads the files and checks the login.
     pub(crate) fn read_credentials(&self) -> Result<Credentials, Failure> {
         let to_failure = |error: Error| Failure::usage(error.to_string());
+        let needs_tls = [
+            ("--tls-ca", self.tls_ca.is_some()),
+            ("--tls-cert", self.tls_cert.is_some()),
+            ("--tls-key", self.tls_key.is_some()),
+            ("--tls-name", self.tls_name.is_some()),
+        ];
+        if let Some((option, _)) = needs_tls.iter().find(|(_, is_given)| *is_given && !self.tls) {
+            return Err(Failure::usage(format!("{option} has no effect without --tls")));
+        }
         let files = TlsFiles {
             ca_file: self.tls_ca.clone(),
             certificate_file: self.tls_cert.clone(),

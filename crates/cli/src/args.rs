@@ -26,9 +26,17 @@ Examples:
   glasscache generate topic-tree site    a made-up request log ...
   glasscache simulate site               ... and what its requests would have waited";
 
+/// The version, with the commit that the program was built from where that is known.
+pub(crate) fn version_text() -> String {
+    match option_env!("GLASSCACHE_COMMIT") {
+        Some(commit) => format!("{}+{commit}", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
 /// A memcached-compatible cache that you can see through: server, lab and tools.
 #[derive(Parser)]
-#[command(name = "glasscache", version, propagate_version = true, after_help = AFTER_HELP)]
+#[command(name = "glasscache", version = version_text(), propagate_version = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     /// Print results as JSON.
     #[arg(long, global = true)]

@@ -24,6 +24,8 @@ const CHILD_VARIABLE: &str = "GLASSCACHE_DAEMON_CHILD";
 const READY_LINE: &str = "ready";
 /// Descriptors in addition to the connections: listeners, epoll, event descriptors, logs.
 const SPARE_DESCRIPTORS: u64 = 128;
+/// Without these a server with the usual number of workers does not start.
+const SPARE_DESCRIPTORS_MIN: u64 = 24;
 
 /// Whether this process was started by [`launch`].
 pub(crate) fn is_child() -> bool {
@@ -100,30 +102,42 @@ impl Detachment {
     }
 }
 
-/// Raises the descriptor limit for `connections` connections, as far as this user is allowed; an error is a warning.
-pub(crate) fn raise_descriptor_limit(connections: u32) -> Result<(), String> {
-    let descriptor_count = u64::from(connections) + SPARE_DESCRIPTORS;
+/// Raises the descriptor limit for `connections` connections, as far as this user is allowed; returns how many there may
+/// be.
+pub(crate) fn raise_descriptor_limit(connections: u32) -> Result<u32, Failure> {
+    let wanted_count = u64::from(connections) + SPARE_DESCRIPTORS;
     let limits = getrlimit(Resource::Nofile);
-    if limits.current.is_none_or(|current| current >= descriptor_count) {
-        return Ok(());
+    if limits.current.is_none_or(|current| current >= wanted_count) {
+        return Ok(connections);
     }
-    let raised_hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
-    let raised_limit = Rlimit { current: Some(descriptor_count), maximum: raised_hard_limit };
+    let raised_hard_limit = limits.maximum.map(|maximum| maximum.max(wanted_count));
+    let raised_limit = Rlimit { current: Some(wanted_count), maximum: raised_hard_limit };
     let within_hard_limit = Rlimit {
-        current: limits.maximum.map(|max| max.min(descriptor_count)),
+        current: limits.maximum.map(|max| max.min(wanted_count)),
         maximum: limits.maximum,
     };
-    if setrlimit(Resource::Nofile, raised_limit).is_err()
-        && setrlimit(Resource::Nofile, within_hard_limit).is_err()
-    {
-        return Err(format!("conn-limit (-c): cannot open {descriptor_count} descriptors"));
+    // Where neither is allowed, the limit stays.
+    let _ = setrlimit(Resource::Nofile, raised_limit)
+        .or_else(|_| setrlimit(Resource::Nofile, within_hard_limit));
+    let allowed_count = descriptor_limit();
+    if allowed_count >= wanted_count {
+        return Ok(connections);
     }
-    match getrlimit(Resource::Nofile).current {
-        Some(current) if current < descriptor_count => Err(format!(
-            "conn-limit (-c): this user may open fewer than {descriptor_count} descriptors"
-        )),
-        _ => Ok(()),
+    // A server without connections needs some, too.
+    let spare_count = SPARE_DESCRIPTORS.min(allowed_count / 2);
+    match u32::try_from(allowed_count - spare_count) {
+        Ok(possible) if spare_count >= SPARE_DESCRIPTORS_MIN => Ok(possible.min(connections)),
+        _ => Err(Failure::new(
+            Exit::Unreachable,
+            format!("conn-limit (-c): this user may open only {allowed_count} descriptors"),
+        )
+        .with_hint("raise the limit: ulimit -n, LimitNOFILE")),
     }
+}
+
+/// Descriptors that this process may have open.
+pub(crate) fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Raises the limit on core files to what this user may have (`-r`).

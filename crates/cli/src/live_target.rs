@@ -16,8 +16,7 @@ use crate::output::{Exit, Failure};
 /// Memory of an embedded server: more than any of these commands stores by default.
 const EMBEDDED_MEMORY_BYTES: u64 = 1 << 30;
 
-const NEEDS_TLS: &str =
-    "a server that encrypts needs --tls, which `bench`, `profile` and `warm` have";
+const NEEDS_TLS: &str = "a server that encrypts needs --tls";
 
 /// A server under measurement, which is stopped afterwards if it was started here.
 pub(crate) struct LiveTarget {
@@ -75,9 +74,8 @@ fn probe_failure(name: &str, access: &Access, error: &ProbeError) -> Failure {
         ProbeError::Io(error) => unreachable_failure(name, access, error),
         ProbeError::LoginRequired => {
             let message = format!("{name} wants a login before other commands");
-            Failure::new(Exit::Unreachable, message).with_hint(
-                "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
-            )
+            Failure::new(Exit::Unreachable, message)
+                .with_hint("log in with --user, and the password in GLASSCACHE_PASSWORD")
         }
         ProbeError::TlsAlert => {
             let message = format!("{name} expects TLS: its reply was a TLS alert");
@@ -129,8 +127,21 @@ fn not_memcached_failure(name: &str, access: &Access, reply: &str) -> Failure {
     }
 }
 
+/// What servers reply before a login.
+pub(crate) const UNAUTHENTICATED: &str = "unauthenticated";
+/// The beginning of an alert of TLS, the reply of a server that encrypts to one that does not.
+const TLS_ALERT: &str = "\u{15}\u{3}";
+
 /// The message about a server whose reply to a command is not one of memcached's; empty is none.
 pub(crate) fn format_not_memcached(name: &str, command: &str, reply: &str) -> String {
+    if reply.starts_with(TLS_ALERT) {
+        return format!("{name} encrypts: add --tls");
+    }
+    if reply.contains(UNAUTHENTICATED) {
+        return format!(
+            "{name} wants a login: add --user, and set the password in GLASSCACHE_PASSWORD"
+        );
+    }
     if reply.is_empty() {
         return format!(
             "{name} is not a memcached server: it closed the connection after `{command}`"

@@ -22,6 +22,7 @@ mod reference;
 mod report;
 mod server_signals;
 mod settings;
+mod target;
 mod traces;
 mod value_sizes;
 

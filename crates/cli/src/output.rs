@@ -119,10 +119,20 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
+    /// Whether the message has these words.
+    pub(crate) fn is_about(&self, words: &str) -> bool {
+        self.message.contains(words)
+    }
+
     /// Adds a hint about what to do, which is printed on a second line.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Adds a hint where there is none.
+    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Failure {
+        if self.hint.is_some() { self } else { self.with_hint(hint) }
     }
 
     /// Replaces the hint if a server could not be reached, where a command has an option of its own for it.

@@ -10,7 +10,7 @@ use glasscache_client::{
 use glasscache_protocol::KEY_BYTES_MAX;
 
 use crate::access::{
-    self, Access, Endpoint, ProbeError, Protocol, request_general_statistics, request_version,
+    self, Access, Endpoint, ProbeError, Protocol, request_statistics, request_version,
 };
 use crate::proc::{self, Meter};
 
@@ -94,8 +94,14 @@ impl Target {
 
     /// A number from its general counters.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        let rows = request_general_statistics(&self.access).ok()?;
+        let rows = request_statistics(&self.access, "").ok()?;
         find_number(&rows, name)
+    }
+
+    /// Bytes of all items as the server counts them, headers included. The `bytes` of glasscache are whole segments.
+    pub(crate) fn item_bytes(&self) -> Option<u64> {
+        let own_rows = request_statistics(&self.access, "glasscache").unwrap_or_default();
+        find_number(&own_rows, "item_bytes").or_else(|| self.counter("bytes"))
     }
 
     /// Name and version for a table.
@@ -175,7 +181,7 @@ fn find_number<N: FromStr>(rows: &access::StatisticsRows, wanted: &str) -> Optio
 
 /// What reads the CPU time of a server on this machine, whose process is found by the `pid` that it reports.
 pub(crate) fn find_meter(access: &Access) -> Meter {
-    let rows = request_general_statistics(access).unwrap_or_default();
+    let rows = request_statistics(access, "").unwrap_or_default();
     let Some(pid) = find_number(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;
     };

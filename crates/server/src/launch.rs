@@ -48,7 +48,7 @@ impl PreparedServer {
 }
 
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
-    let PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance } =
+    let PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance, .. } =
         prepared;
     let PreparedStore { store, clock, recovery_message } = prepared_store;
     let (shared, log_receiver) = make_shared(parts, &bound_sockets, store, clock)?;

@@ -43,7 +43,7 @@ mod watchdog;
 pub use in_memory::{InMemoryConnection, InMemorySession, InMemoryWorker, pieces};
 pub use ipnet::IpNet;
 pub use launch::start;
-pub use prepared::{BoundServer, PreparedServer, bind, prepare};
+pub use prepared::{BoundServer, CheckedServer, PreparedServer, bind, check, prepare};
 pub use replacement::{ConnectedReplacement, PreparedReplacement, prepare_replacement};
 pub use restartable_memory::RestartableMemory;
 pub use running::RunningServer;

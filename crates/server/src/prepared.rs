@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use glasscache_store::Store;
+use rustix::process::geteuid;
 
 use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
 use crate::shared::cancellation::Cancellation;
+use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
@@ -26,6 +28,27 @@ pub(crate) struct PreparedParts {
     pub(crate) tls: Option<Tls>,
 }
 
+impl PreparedParts {
+    /// What will go wrong later: files that SIGHUP reads again and that the user that the process now is cannot read,
+    /// and a certificate that ends soon.
+    pub(crate) fn list_warnings(&self) -> Vec<String> {
+        let config = &self.config;
+        let read_again = [
+            Logins::new(config.users.as_ref()).err(),
+            Tls::new(config.tls.as_ref(), &config.listeners).err(),
+        ];
+        let user_id = geteuid().as_raw();
+        let warn_about = |error: Error| {
+            format!(
+                "{error}; it was read before the server became the user {user_id}, and SIGHUP will not read it again: \
+                 let that user read it"
+            )
+        };
+        let certificate_warning = self.tls.as_ref().and_then(Tls::expiry_warning);
+        read_again.into_iter().flatten().map(warn_about).chain(certificate_warning).collect()
+    }
+}
+
 /// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
 /// still drop privileges. A unix socket that it bound stays if it is dropped.
 pub struct PreparedServer {
@@ -35,6 +58,7 @@ pub struct PreparedServer {
     pub(crate) prepared_store: PreparedStore,
     /// What it has from a running server, which pauses.
     pub(crate) inheritance: Option<Inheritance>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a server has from the one that it replaces.
@@ -69,22 +93,65 @@ enum BoundMemory {
     File(PathBuf),
 }
 
-/// Reads the files that the settings name, binds the ports, and maps the memory unless it is in a file.
+/// Checks the settings and reads the files that they name: all that can fail before anything is bound or made.
 ///
 /// # Errors
-/// An invalid setting, a file of users or a certificate that cannot be used, an address in use, no memory for the
-/// store.
-pub fn bind(config: Config) -> Result<BoundServer, Error> {
+/// An invalid setting, a file of users or a certificate that cannot be used, a memory that no store can have.
+pub fn check(config: Config) -> Result<CheckedServer, Error> {
     let parts = prepare_parts(config)?;
-    let config = &parts.config;
-    let bound_ports = listener::bind_ports(config)?;
-    let memory = if let Some(path) = &config.memory_file {
-        BoundMemory::File(path.clone())
-    } else {
-        let store = Store::new(store_config(config, &parts.slab_classes))?;
-        BoundMemory::Mapped(PreparedStore::empty(store, String::new()))
-    };
-    Ok(BoundServer { parts, bound_ports, memory })
+    Store::file_bytes(&store_config(&parts.config, &parts.slab_classes))?;
+    Ok(CheckedServer { parts })
+}
+
+/// A server whose settings can be used, as far as the user who starts it can know.
+pub struct CheckedServer {
+    parts: PreparedParts,
+}
+
+impl CheckedServer {
+    /// Binds the ports, and maps the memory unless it is in a file.
+    ///
+    /// # Errors
+    /// An address in use, no memory for the store.
+    pub fn bind(self) -> Result<BoundServer, Error> {
+        let parts = self.parts;
+        let config = &parts.config;
+        let bound_ports = listener::bind_ports(config)?;
+        let memory = if let Some(path) = &config.memory_file {
+            BoundMemory::File(path.clone())
+        } else {
+            let store = Store::new(store_config(config, &parts.slab_classes))?;
+            BoundMemory::Mapped(PreparedStore::empty(store, String::new()))
+        };
+        Ok(BoundServer { parts, bound_ports, memory })
+    }
+
+    /// Checks what the server will read or make as the user that the process now is, without making anything. Returns
+    /// warnings.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a memory file or a unix socket that cannot be made.
+    pub fn check_as_user(&self) -> Result<Vec<String>, Error> {
+        let config = &self.parts.config;
+        Cluster::new(config.cluster_file.as_deref())?;
+        for listen in &config.listeners {
+            listener::check_unix_socket(listen)?;
+        }
+        let mut warnings = self.parts.list_warnings();
+        if let Some(path) = &config.memory_file {
+            let store_config = store_config(config, &self.parts.slab_classes);
+            warnings.extend(MemoryFile::check(path, Store::file_bytes(&store_config)?)?);
+        }
+        Ok(warnings)
+    }
+}
+
+/// [`check`] and [`CheckedServer::bind`].
+///
+/// # Errors
+/// Those of the two.
+pub fn bind(config: Config) -> Result<BoundServer, Error> {
+    check(config)?.bind()
 }
 
 impl BoundServer {
@@ -95,15 +162,30 @@ impl BoundServer {
     pub fn prepare(self) -> Result<PreparedServer, Error> {
         let BoundServer { parts, bound_ports, memory } = self;
         let bound_sockets = listener::bind_remaining(&parts.config, bound_ports)?;
+        let store_config = store_config(&parts.config, &parts.slab_classes);
+        let mut warnings = parts.list_warnings();
         let (memory_file, prepared_store) = match memory {
             BoundMemory::Mapped(prepared_store) => (None, prepared_store),
-            BoundMemory::File(path) => {
-                let file = MemoryFile::open(&path)?;
-                let store = file.make_store(&store_config(&parts.config, &parts.slab_classes))?;
-                (Some(file), store)
-            }
+            BoundMemory::File(path) => match MemoryFile::make_folder(&path) {
+                Ok(()) => {
+                    let file = MemoryFile::open(&path)?;
+                    let store = file.make_store(&store_config)?;
+                    (Some(file), store)
+                }
+                Err(warning) => {
+                    warnings.push(warning);
+                    (None, PreparedStore::empty(Store::new(store_config)?, String::new()))
+                }
+            },
         };
-        Ok(PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance: None })
+        Ok(PreparedServer {
+            parts,
+            bound_sockets,
+            memory_file,
+            prepared_store,
+            inheritance: None,
+            warnings,
+        })
     }
 }
 
@@ -140,6 +222,11 @@ pub(crate) fn store_config(
 }
 
 impl PreparedServer {
+    /// What will go wrong later, as far as the user that the process now is can know: a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// The addresses on which the server will accept, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
         self.bound_sockets.iter().map(|bound| bound.descriptor_and_address().1).collect()

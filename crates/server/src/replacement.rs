@@ -72,6 +72,11 @@ pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error>
 }
 
 impl PreparedReplacement {
+    /// As [`PreparedServer::warnings`], which a server that takes over has none of.
+    pub fn warnings(&self) -> Vec<String> {
+        self.parts.list_warnings()
+    }
+
     /// Gives it up from another thread.
     pub fn cancellation(&self) -> Cancellation {
         self.cancellation.clone()
@@ -157,6 +162,7 @@ impl ConnectedReplacement {
             memory_file: Some(memory_file),
             prepared_store,
             inheritance: Some(Inheritance { channel, cancellation, control_socket, connections }),
+            warnings: Vec::new(),
         })
     }
 }

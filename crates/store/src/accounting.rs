@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::counters::{CounterBlock, CounterId};
+use crate::counters::{CounterBlock, CounterId, EvictedOfClass};
 use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
 use crate::item::{bits, piece_record_bytes};
@@ -194,7 +194,17 @@ impl ItemAccounting {
             let value_bytes = header.value_bytes as usize;
             let memcached_bytes =
                 Store::memcached_item_bytes(header.key_bytes, value_bytes, header.flags);
-            block.add_evicted(self.store.slab_class(memcached_bytes), ttl_s.is_some());
+            let last_access = Store::access_of(item, state_word);
+            block.add_evicted(
+                self.store.slab_class(memcached_bytes),
+                EvictedOfClass {
+                    items: 1,
+                    with_ttl: u64::from(ttl_s.is_some()),
+                    unfetched: u64::from(!was_fetched),
+                    last_at: now,
+                    last_idle_s: now.0.saturating_sub(last_access.0),
+                },
+            );
         }
         if self.store.reports.is_enabled() {
             self.store.reports.add(EvictedItem {

@@ -3,7 +3,9 @@
 //! A worker only adds to its own block (a load and a store, no locked instruction), so counting costs other workers
 //! nothing. Differences may be negative in one block: only sums have a meaning.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crate::Seconds;
 
 /// A snapshot of the contents and counters of the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,8 +61,61 @@ pub struct Counters {
     /// Items, and their requested bytes by memcached's measure, per slab class of the config (the first entry is
     /// the class of the smallest chunk).
     pub by_slab_class: Vec<(u64, u64)>,
-    /// Evicted items, and those of them that had a TTL, per slab class of the config.
-    pub evicted_by_slab_class: Vec<(u64, u64)>,
+    /// What was evicted, per slab class of the config.
+    pub evicted_by_slab_class: Vec<EvictedOfClass>,
+}
+
+impl Counters {
+    /// The same contents, with what was counted since `before`.
+    #[must_use]
+    pub fn since(mut self, before: &Counters) -> Counters {
+        for (count, count_before) in [
+            (&mut self.items_total, before.items_total),
+            (&mut self.evictions, before.evictions),
+            (&mut self.evicted_unfetched, before.evicted_unfetched),
+            (&mut self.evicted_with_ttl, before.evicted_with_ttl),
+            (&mut self.expired_unfetched, before.expired_unfetched),
+            (&mut self.reclaimed, before.reclaimed),
+            (&mut self.misses_expired, before.misses_expired),
+            (&mut self.misses_flushed, before.misses_flushed),
+        ] {
+            *count = count.saturating_sub(count_before);
+        }
+        for (class, class_before) in
+            self.evicted_by_slab_class.iter_mut().zip(&before.evicted_by_slab_class)
+        {
+            class.items = class.items.saturating_sub(class_before.items);
+            class.with_ttl = class.with_ttl.saturating_sub(class_before.with_ttl);
+            class.unfetched = class.unfetched.saturating_sub(class_before.unfetched);
+        }
+        self
+    }
+}
+
+/// What was evicted of one slab class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EvictedOfClass {
+    /// Items.
+    pub items: u64,
+    /// Those that had a TTL.
+    pub with_ttl: u64,
+    /// Those that were never read.
+    pub unfetched: u64,
+    /// When the last of them was evicted.
+    pub last_at: Seconds,
+    /// Seconds that nobody had used it for then.
+    pub last_idle_s: u32,
+}
+
+impl EvictedOfClass {
+    /// Adds what another worker evicted.
+    fn add(&mut self, other: EvictedOfClass) {
+        self.items += other.items;
+        self.with_ttl += other.with_ttl;
+        self.unfetched += other.unfetched;
+        let latest = (other.last_at, other.last_idle_s).max((self.last_at, self.last_idle_s));
+        (self.last_at, self.last_idle_s) = latest;
+    }
 }
 
 /// The numbers of one worker, by name.
@@ -90,16 +145,46 @@ const COUNTER_COUNT: usize = CounterId::EpochWaits as usize + 1;
 /// One worker's numbers.
 pub(crate) struct CounterBlock {
     counts: [AtomicI64; COUNTER_COUNT],
-    /// For each slab class: items, their bytes, evicted items, evicted items with a TTL.
-    classes: Box<[[AtomicI64; 4]]>,
+    classes: Box<[ClassBlock]>,
+}
+
+/// One worker's numbers of a slab class.
+#[derive(Default)]
+struct ClassBlock {
+    items: AtomicI64,
+    bytes: AtomicI64,
+    evicted: AtomicI64,
+    evicted_with_ttl: AtomicI64,
+    evicted_unfetched: AtomicI64,
+    /// The second of the last eviction in the upper half, the seconds without use in the lower one, so that a reader
+    /// never sees those of different items.
+    last_eviction: AtomicU64,
+}
+
+impl ClassBlock {
+    /// The numbers that are sums.
+    fn sums(&self) -> [&AtomicI64; 5] {
+        [&self.items, &self.bytes, &self.evicted, &self.evicted_with_ttl, &self.evicted_unfetched]
+    }
+
+    fn evicted(&self) -> EvictedOfClass {
+        let read = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0).cast_unsigned();
+        let last_eviction = self.last_eviction.load(Ordering::Relaxed);
+        EvictedOfClass {
+            items: read(&self.evicted),
+            with_ttl: read(&self.evicted_with_ttl),
+            unfetched: read(&self.evicted_unfetched),
+            last_at: Seconds((last_eviction >> 32) as u32),
+            last_idle_s: last_eviction as u32,
+        }
+    }
 }
 
 impl CounterBlock {
     pub(crate) fn new(class_count: usize) -> Self {
-        let new_class = || std::array::from_fn(|_| AtomicI64::new(0));
         CounterBlock {
             counts: std::array::from_fn(|_| AtomicI64::new(0)),
-            classes: (0..class_count).map(|_| new_class()).collect(),
+            classes: (0..class_count).map(|_| ClassBlock::default()).collect(),
         }
     }
 
@@ -116,27 +201,32 @@ impl CounterBlock {
         for (counter, other_counter) in self.counts.iter().zip(&other_block.counts) {
             add_to_counter(counter, other_counter.load(Ordering::Relaxed));
         }
-        for (class_counters, other_counters) in self.classes.iter().zip(&other_block.classes) {
-            for (counter, other_counter) in class_counters.iter().zip(other_counters) {
+        for (class, other_class) in self.classes.iter().zip(&other_block.classes) {
+            for (counter, other_counter) in class.sums().into_iter().zip(other_class.sums()) {
                 add_to_counter(counter, other_counter.load(Ordering::Relaxed));
             }
+            let latest = other_class.last_eviction.load(Ordering::Relaxed);
+            class.last_eviction.fetch_max(latest, Ordering::Relaxed);
         }
     }
 
     /// Adds items and requested bytes to a slab class.
     #[inline]
     pub(crate) fn add_to_class(&self, class_index: usize, items: i64, bytes: i64) {
-        if let Some([item_counter, byte_counter, ..]) = self.classes.get(class_index) {
-            add_to_counter(item_counter, items);
-            add_to_counter(byte_counter, bytes);
+        if let Some(class) = self.classes.get(class_index) {
+            add_to_counter(&class.items, items);
+            add_to_counter(&class.bytes, bytes);
         }
     }
 
-    /// Counts an evicted item in its slab class.
-    pub(crate) fn add_evicted(&self, class_index: usize, has_ttl: bool) {
-        if let Some([.., evicted, with_ttl]) = self.classes.get(class_index) {
-            add_to_counter(evicted, 1);
-            add_to_counter(with_ttl, i64::from(has_ttl));
+    /// Counts an evicted item in its slab class; `item` is that item alone.
+    pub(crate) fn add_evicted(&self, class_index: usize, item: EvictedOfClass) {
+        if let Some(class) = self.classes.get(class_index) {
+            add_to_counter(&class.evicted, item.items.cast_signed());
+            add_to_counter(&class.evicted_with_ttl, item.with_ttl.cast_signed());
+            add_to_counter(&class.evicted_unfetched, item.unfetched.cast_signed());
+            let last_eviction = u64::from(item.last_at.0) << 32 | u64::from(item.last_idle_s);
+            class.last_eviction.store(last_eviction, Ordering::Relaxed);
         }
     }
 }
@@ -147,28 +237,19 @@ fn add_to_counter(counter: &AtomicI64, amount: i64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-/// A pair of numbers for each class.
-fn class_pairs(classes: &[[i64; 4]], select_pair: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
-    let to_pair = |numbers: &[i64; 4]| {
-        let (first, second) = select_pair(*numbers);
-        (first.max(0) as u64, second.max(0) as u64)
-    };
-    classes.iter().map(to_pair).collect()
-}
-
 /// Sums what the workers counted.
 pub(crate) fn sum_blocks<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> Counters {
     let mut totals = [0i64; COUNTER_COUNT];
-    let mut classes: Vec<[i64; 4]> = Vec::new();
+    let mut classes: Vec<((i64, i64), EvictedOfClass)> = Vec::new();
     for block in blocks {
         for (total, counter) in totals.iter_mut().zip(&block.counts) {
             *total += counter.load(Ordering::Relaxed);
         }
-        classes.resize(classes.len().max(block.classes.len()), [0; 4]);
-        for (class_totals, class_counters) in classes.iter_mut().zip(&block.classes) {
-            for (total, counter) in class_totals.iter_mut().zip(class_counters) {
-                *total += counter.load(Ordering::Relaxed);
-            }
+        classes.resize(classes.len().max(block.classes.len()), Default::default());
+        for (((items, bytes), evicted), class) in classes.iter_mut().zip(&block.classes) {
+            *items += class.items.load(Ordering::Relaxed);
+            *bytes += class.bytes.load(Ordering::Relaxed);
+            evicted.add(class.evicted());
         }
     }
     let total_of = |counter_id: CounterId| {
@@ -192,8 +273,11 @@ pub(crate) fn sum_blocks<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> 
         displaced: total_of(CounterId::Displaced),
         refused: total_of(CounterId::Refused),
         epoch_waits: total_of(CounterId::EpochWaits),
-        by_slab_class: class_pairs(&classes, |[items, bytes, ..]| (items, bytes)),
-        evicted_by_slab_class: class_pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
+        by_slab_class: classes
+            .iter()
+            .map(|((items, bytes), _)| ((*items).max(0) as u64, (*bytes).max(0) as u64))
+            .collect(),
+        evicted_by_slab_class: classes.iter().map(|(_, evicted)| *evicted).collect(),
         ..Counters::default()
     }
 }

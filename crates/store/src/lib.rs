@@ -96,7 +96,7 @@ mod write;
 
 #[cfg(any(test, feature = "strict"))]
 pub use audit::Audit;
-pub use counters::Counters;
+pub use counters::{Counters, EvictedOfClass};
 pub use error::Error;
 pub use eviction_reports::EvictedItem;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};

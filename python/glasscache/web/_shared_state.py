@@ -30,14 +30,14 @@ __all__ = ["RuleSet", "SharedState"]
 
 INLINE_BYTES_MAX: Final = CHUNK_BYTES
 """A body of at most this many bytes is stored with its head in one record."""
-HINTS_BYTES_MAX: Final = 2 << 20
+HINTS_BYTES_MAX: Final = 1 << 20
 """For the keys whose variant and tags are remembered, to be read in the same round trip."""
 LEASE_RETRY_S: Final = 0.1
 """So long after a request of this process asked for the lease of a stale response no other asks for it."""
 LEASE_ATTEMPTS_MAX: Final = 4096
 DIGESTS_BYTES_MAX: Final = 1 << 20
 """For the texts whose digests and keys are kept."""
-DECODED_BYTES_MAX: Final = 4 << 20
+DECODED_BYTES_MAX: Final = 3 << 20
 """For the records that are kept decoded, so that a popular response is not decoded for each hit."""
 _TEXT_BYTES, _RECORD_BYTES = 64, 4096
 """What a text and a record take in memory beside their characters and fields."""

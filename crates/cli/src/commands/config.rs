@@ -1,19 +1,20 @@
 //! `glasscache config`: shows every setting with its value and origin, or checks them.
 //!
-//! Reads the same file, environment and flags as `serve`, but opens nothing.
+//! Reads the same file, environment and flags as `serve`. `check` does all that `serve` does before it binds, as the user
+//! that the server runs as, and makes nothing.
 
 use clap::Subcommand;
 use serde_json::json;
 
+use crate::commands::serve::CheckedSettings;
 use crate::output::{Exit, Failure, Output};
-use crate::settings::{
-    FLAGS, ResolvedSettings, ServerFlags, Setting, extended_options, parse_listen_addresses,
-};
+use crate::settings::{FLAGS, ResolvedSettings, ServerFlags, Setting, extended_options};
 
 const EXAMPLES: &str = "\
 Examples:
   glasscache config show --origin --config /etc/glasscache.toml
-  glasscache config check -m 1024 -I 8m";
+  glasscache config check -u memcache -m 1024 -I 8m
+  glasscache config check --offline --config deploy/glasscache.toml";
 
 /// Show or check the server's settings.
 #[derive(clap::Args)]
@@ -44,6 +45,9 @@ struct Show {
 struct Check {
     #[command(flatten)]
     flags: ServerFlags,
+    /// Check the settings alone: for a machine without the server's files and users
+    #[arg(long)]
+    offline: bool,
 }
 
 impl Args {
@@ -51,24 +55,30 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         match self.verb {
             Verb::Show(show) => show.run(out),
-            Verb::Check(check) => {
-                let resolved = check.flags.resolve()?;
-                parse_listen_addresses(&resolved.settings).map_err(Failure::usage)?;
-                let assigned_count = resolved.assigned_settings.len();
-                let warnings = &resolved.warnings;
-                if out.is_json() {
-                    out.set_result(
-                        &json!({ "ok": true, "given": assigned_count, "warnings": warnings }),
-                    );
-                } else {
-                    out.print_line(format!("ok: {assigned_count} settings given"))?;
-                    for warning in warnings {
-                        out.print_line(format!("warning: {warning}"))?;
-                    }
-                }
-                Ok(Exit::Success)
+            Verb::Check(check) => check.run(out),
+        }
+    }
+}
+
+impl Check {
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let mut resolved = self.flags.resolve()?;
+        let assigned_count = resolved.assigned_settings.len();
+        let mut warnings = std::mem::take(&mut resolved.warnings);
+        if self.offline {
+            warnings.extend(CheckedSettings::offline(resolved)?.warnings);
+        } else {
+            warnings.extend(CheckedSettings::new(resolved)?.check_files()?);
+        }
+        if out.is_json() {
+            out.set_result(&json!({ "ok": true, "given": assigned_count, "warnings": warnings }));
+        } else {
+            out.print_line(format!("ok: {assigned_count} settings given"))?;
+            for warning in &warnings {
+                out.print_line(format!("warning: {warning}"))?;
             }
         }
+        Ok(Exit::Success)
     }
 }
 

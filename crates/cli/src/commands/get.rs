@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::target::{Target, failure, wire_key};
 use crate::output::{Exit, Failure, Output};
+use crate::target::{Target, failure, wire_key};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,9 +10,9 @@ use glasscache_client::address::Endpoint;
 use glasscache_lab::why::{to_printable, unescape_key};
 use serde_json::{Map, Value, json};
 
-use super::target::{Target, failure, start_server_hint};
-use crate::live_target::format_not_memcached;
+use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
+use crate::target::{Target, failure, start_server_hint};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,13 +32,17 @@ pub(crate) struct Args {
     /// Stop after this many keys
     #[arg(long, value_name = "NUM")]
     limit: Option<u64>,
+    /// Server as host:port or path of a unix socket, instead of --server
+    #[arg(value_name = "SERVER")]
+    positional_server: Option<String>,
     #[command(flatten)]
     target: Target,
 }
 
 impl Args {
     /// Prints one key a line, so that a terminal shows it and no two are alike.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
+        self.target.use_positional(self.positional_server.take());
         out.begin_list();
         let mut keys_left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
@@ -84,7 +88,7 @@ fn dump_failure(server: &str, line: &str) -> Failure {
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "BUSY"]
         .iter()
         .any(|start| line.starts_with(start));
-    if is_refusal {
+    if is_refusal && !line.contains(UNAUTHENTICATED) {
         let message = format!("{server} lists no keys: {line}");
         return Failure::new(Exit::BadData, message)
             .with_hint("a server started with -X refuses dumps");

@@ -22,7 +22,6 @@ pub(crate) mod set;
 pub(crate) mod simulate;
 pub(crate) mod slabs;
 pub(crate) mod stats;
-mod target;
 pub(crate) mod tour;
 pub(crate) mod warm;
 pub(crate) mod web;

@@ -7,8 +7,8 @@ use glasscache_client::request::Item;
 use glasscache_client::write_outcome::WriteOutcome;
 use serde_json::json;
 
-use super::target::{Target, failure, wire_key};
 use crate::output::{Exit, Failure, Output};
+use crate::target::{Target, failure, wire_key};
 
 const EXAMPLES: &str = "\
 Examples:

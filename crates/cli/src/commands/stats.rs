@@ -10,12 +10,13 @@ use glasscache_lab::text::{
 };
 use serde_json::{Map, Value, json};
 
-use super::target::Target;
 use crate::output::{Exit, Failure, Output};
+use crate::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:
   glasscache stats                       ten lines: hit ratio, memory, items, rates
+  glasscache stats 10.0.0.5:11211
   glasscache stats --interval-ms 10000   rates over ten seconds
   glasscache stats --all                 every general counter
   glasscache stats settings
@@ -30,8 +31,8 @@ Why gets miss: glasscache why.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which group of counters [default: a summary]
-    #[arg(value_name = "GROUP", num_args = 0..=2, conflicts_with = "all")]
+    /// Which group of counters [default: a summary]; before it the server may stand, instead of --server
+    #[arg(value_name = "[SERVER] [GROUP]", num_args = 0..=3, conflicts_with = "all")]
     group: Vec<String>,
     /// Every general counter instead of the summary
     #[arg(long)]
@@ -50,8 +51,12 @@ type Rows = Vec<(String, String)>;
 
 impl Args {
     /// Prints the summary or the rows of each server.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
         out.begin_list();
+        // No group has these in its name.
+        if self.group.first().is_some_and(|word| word.contains([':', '/'])) {
+            self.target.use_positional(Some(self.group.remove(0)));
+        }
         let group = self.group.join(" ");
         if group.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(Failure::usage(format!("group {group:?}: must be one or two words")));
@@ -67,7 +72,15 @@ impl Args {
         }
         let rows_by_server = request_stats(&self.target, &group)?;
         let is_multi_server = rows_by_server.len() > 1;
+        let mut failures = Vec::new();
         for (server, rows) in rows_by_server {
+            let rows = match rows {
+                Ok(rows) => rows,
+                Err(failure) => {
+                    failures.push(failure);
+                    continue;
+                }
+            };
             if out.is_json() {
                 let rows_document: Map<String, Value> =
                     rows.into_iter().map(|(name, value)| (name, to_json_value(value))).collect();
@@ -82,56 +95,64 @@ impl Args {
             }
             out.print_bytes(format_two_columns(rows).as_bytes())?;
         }
-        Ok(Exit::Success)
+        Failure::join(failures).map_or(Ok(Exit::Success), Err)
     }
 
     fn print_summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
         let all_before = request_counters(&self.target)?;
         std::thread::sleep(interval);
         let all_after = request_counters(&self.target)?;
-        for (server_index, ((server, counters_before), (_, counters_after))) in
-            all_before.iter().zip(&all_after).enumerate()
-        {
-            if server_index > 0 {
+        let (mut is_first, mut failures) = (true, Vec::new());
+        for ((server, before), (_, after)) in all_before.into_iter().zip(all_after) {
+            let (before, after) = match (before, after) {
+                (Ok(before), Ok(after)) => (before, after),
+                (Err(failure), _) | (_, Err(failure)) => {
+                    failures.push(failure);
+                    continue;
+                }
+            };
+            if !std::mem::take(&mut is_first) {
                 out.print_line("")?;
             }
-            out.print_line(
-                format_summary(server, counters_before, counters_after, interval).trim_end(),
-            )?;
+            out.print_line(format_summary(&server, &before, &after, interval).trim_end())?;
         }
-        Ok(Exit::Success)
+        Failure::join(failures).map_or(Ok(Exit::Success), Err)
     }
 }
 
+/// For each server what it replied, or why there is nothing: the others' replies are of use all the same.
+type ByServer<T> = Vec<(String, Result<T, Failure>)>;
+
 /// The rows of `stats group` of each server.
-pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
-    let replies = target
-        .send_to_all(Request::Stats {
-            argument: group.as_bytes(),
-        })
-        .map_err(|failure| match group {
-            "" => failure,
-            _ => failure.with_hint(format!(
-                "the group was \"{group}\"; groups are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
-                 glasscache"
-            )),
-        })?;
-    let to_rows = |(server, reply)| match reply {
-        Reply::Rows(rows) => Ok((server, rows)),
-        _ => Err(Failure::new(Exit::BadData, format!("{server} sent no stats rows"))),
+fn request_stats(target: &Target, group: &str) -> Result<ByServer<Rows>, Failure> {
+    let replies = target.send_to_all(Request::Stats { argument: group.as_bytes() })?;
+    let add_hint = |failure: Failure| {
+        match group {
+        "" => failure,
+        _ => failure.or_hint(format!(
+            "the group was \"{group}\"; groups are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
+             glasscache"
+        )),
+    }
     };
-    replies.into_iter().map(to_rows).collect()
+    let to_rows = |(server, reply): (String, Result<Reply, Failure>)| {
+        let rows = match reply {
+            Ok(Reply::Rows(rows)) => Ok(rows),
+            Ok(_) => Err(Failure::new(Exit::BadData, format!("{server} sent no stats rows"))),
+            Err(failure) => Err(add_hint(failure)),
+        };
+        (server, rows)
+    };
+    Ok(replies.into_iter().map(to_rows).collect())
 }
 
 /// The general counters of each server as numbers.
-pub(super) fn request_counters(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
+pub(super) fn request_counters(target: &Target) -> Result<ByServer<Counters>, Failure> {
     let rows_by_server = request_stats(target, "")?;
-    let parse_counters = |(server, rows): (String, Rows)| {
-        let counters =
-            Counters::of(rows.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        (server, counters)
-    };
-    Ok(rows_by_server.into_iter().map(parse_counters).collect())
+    let parse_counters =
+        |rows: Rows| Counters::of(rows.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let rows_by_server = rows_by_server.into_iter();
+    Ok(rows_by_server.map(|(server, rows)| (server, rows.map(parse_counters))).collect())
 }
 
 /// The message for a group without rows.

@@ -14,10 +14,11 @@ use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
 use super::stats::request_counters;
-use super::target::{Stream, Target, failure, start_server_hint};
 use crate::interrupts::new_stop_flag;
+use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report, ReportTable};
+use crate::target::{Stream, Target, failure, read_line, start_server_hint};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,13 +50,17 @@ pub(crate) struct Args {
     /// Every prefix, not only the six with the most misses
     #[arg(long)]
     all: bool,
+    /// Server as host:port or path of a unix socket, instead of --server
+    #[arg(value_name = "SERVER")]
+    positional_server: Option<String>,
     #[command(flatten)]
     target: Target,
 }
 
 impl Args {
     /// Watches the server and prints the causes of its misses.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
+        self.target.use_positional(self.positional_server.take());
         let watch_time = Duration::try_from_secs_f64(self.for_s)
             .ok()
             .filter(|watch_time| !watch_time.is_zero())
@@ -92,8 +97,8 @@ impl Args {
 }
 
 fn read_counters(target: &Target) -> Result<Counters, Failure> {
-    let mut all_counters = request_counters(target)?;
-    Ok(all_counters.pop().map(|(_, counters)| counters).unwrap_or_default())
+    let last_server = request_counters(target)?.pop();
+    last_server.map_or_else(|| Ok(Counters::default()), |(_, counters)| counters)
 }
 
 /// A connection with a running watch, and whether it reports deletions.
@@ -101,11 +106,14 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
     for command in WATCH_COMMANDS {
         let mut stream = target.connect(&address.endpoint)?;
         stream.write_all(command.as_bytes())?;
-        let mut reply = [0; 2];
-        stream.read_exact(&mut reply)?;
-        if &reply == b"OK" {
+        let reply = read_line(&mut *stream)?;
+        if reply == "OK" {
             stream.set_read_timeout(READ_TIMEOUT)?;
             return Ok((stream, command == WATCH_COMMANDS[0]));
+        }
+        if reply.contains(UNAUTHENTICATED) {
+            let message = format_not_memcached(&target.server, "watch", &reply);
+            return Err(io::Error::other(message));
         }
     }
     Err(io::Error::other(

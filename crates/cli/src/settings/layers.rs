@@ -13,7 +13,18 @@ use super::unsupported::find_option_refusal;
 use super::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
 
 /// Our environment variables that are not server settings.
-const NON_SETTING_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
+const NON_SETTING_VARIABLES: [&str; 10] = [
+    "config",
+    "server",
+    "daemon-child",
+    "login",
+    "password",
+    "tls",
+    "tls-ca",
+    "tls-cert",
+    "tls-key",
+    "tls-name",
+];
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,8 +202,8 @@ impl Layers {
         Ok(())
     }
 
-    /// Takes `GLASSCACHE_<NAME>`. An unknown name causes only a warning: Kubernetes sets
-    /// `GLASSCACHE_PORT=tcp://...` and similar variables for a service named glasscache.
+    /// Takes `GLASSCACHE_<NAME>`. An unknown name causes only a warning, and none if Kubernetes sets it for a service
+    /// named glasscache: `GLASSCACHE_PORT=tcp://...`, `GLASSCACHE_PORT_11211_TCP_ADDR`, `GLASSCACHE_SERVICE_HOST`.
     fn read_environment(&mut self, variable: &str, raw: &str) -> Result<(), String> {
         let Some(suffix) = variable.strip_prefix("GLASSCACHE_") else {
             return Ok(());
@@ -202,7 +213,9 @@ impl Layers {
         if is_known && !raw.starts_with("tcp://") {
             return self.assign(&name, raw, &Origin::Environment(variable.to_owned()));
         }
-        if !NON_SETTING_VARIABLES.contains(&name.as_str()) {
+        let is_service_link = raw.starts_with("tcp://")
+            || ["port-", "service-"].iter().any(|start| name.starts_with(start));
+        if !is_service_link && !NON_SETTING_VARIABLES.contains(&name.as_str()) {
             self.warnings.push(format!("{variable}: no such setting, ignored"));
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use glasscache_lab::load::{KEY_BYTES, Size};
 use glasscache_sim::slabs::classes::head_bytes;
 
+use crate::access;
 use crate::output::{Exit, Failure};
 
 /// The longest value of a load test; most servers refuse longer ones.
@@ -47,10 +48,10 @@ impl SizeSource {
     }
 
     /// Reads the sizes, so that items with the generator's keys are as large as those that were counted.
-    pub(crate) fn read(&self) -> Result<Size, Failure> {
+    pub(crate) fn read(&self, access: &access::Args) -> Result<Size, Failure> {
         let (counts, is_item_bytes) = match self {
             SizeSource::Stats(address) => {
-                let sizes = server::read(address)?;
+                let sizes = server::read(address, access)?;
                 for note in sizes.notes.iter().filter(|_| !sizes.is_glasscache) {
                     eprintln!("note: {note}");
                 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::Duration;
 
+use glasscache_client::Address;
 use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabClasses, SlabConfig};
 
-use crate::live_target::format_not_memcached;
+use crate::access;
+use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure};
+use crate::target::{Stream, Target, failure};
 
 /// Longest line that is read from a server.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -36,7 +38,7 @@ pub(crate) struct ServerSizes {
 }
 
 /// Reads settings and sizes of the server at `address`.
-pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
+pub(crate) fn read(address: &str, access: &access::Args) -> Result<ServerSizes, Failure> {
     let to_unreachable_failure = |error: std::io::Error| {
         let reason = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -46,7 +48,11 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         };
         Failure::new(Exit::Unreachable, format!("cannot query the server at {address}: {reason}"))
     };
-    let mut server = connect(address).map_err(to_unreachable_failure)?;
+    let parsed = Address::parse(address).map_err(|error| failure(&error))?;
+    let (server, access) = (address.to_owned(), access.clone());
+    let target = Target { server, timeout_ms: TIMEOUT.as_millis() as u64, access };
+    let stream = target.connect(&parsed.endpoint).map_err(to_unreachable_failure)?;
+    let mut server = BufReader::new(stream);
     let mut read_section = |section: &str| {
         let reply = request_stats(&mut server, section).map_err(to_unreachable_failure)?;
         reply.map_err(|line| {
@@ -94,18 +100,9 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     Ok(ServerSizes { counts, config, is_glasscache, notes })
 }
 
-fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
-    let socket_address = address.to_socket_addrs()?.next();
-    let socket_address = socket_address.ok_or_else(|| std::io::Error::other("no such host"))?;
-    let stream = TcpStream::connect_timeout(&socket_address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    Ok(BufReader::new(stream))
-}
-
 /// The rows of a section, none where the server does not know it; or a line that is not one of memcached's.
 fn request_stats(
-    server: &mut BufReader<TcpStream>,
+    server: &mut BufReader<Box<dyn Stream>>,
     section: &str,
 ) -> std::io::Result<Result<Stats, String>> {
     server.get_mut().write_all(format!("stats {section}\r\n").as_bytes())?;
@@ -124,6 +121,7 @@ fn request_stats(
         }
         // An error is the reply of a server that does not know these statistics.
         let is_end = ["END", "ERROR", "CLIENT_ERROR"].iter().any(|start| line.starts_with(start));
+        let is_end = is_end && !line.contains(UNAUTHENTICATED);
         return Ok(if is_end { Ok(stats) } else { Err(line.to_owned()) });
     }
     Err(std::io::Error::other(format!(

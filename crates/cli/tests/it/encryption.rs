@@ -20,12 +20,12 @@ use crate::server::{Server, glasscache};
 const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 
 /// An authority, the certificate of a server, and the file with its users.
-struct Files {
+pub(crate) struct Files {
     folder: TempDir,
 }
 
 impl Files {
-    fn new() -> Files {
+    pub(crate) fn new() -> Files {
         let files = Files { folder: tempfile::tempdir().unwrap() };
         let issuer = files.write_authority("ca.pem");
         files.sign(&issuer, "server", 2099);
@@ -34,7 +34,7 @@ impl Files {
     }
 
     /// A new authority, whose certificate is written.
-    fn write_authority(&self, name: &str) -> Issuer<'static, KeyPair> {
+    pub(crate) fn write_authority(&self, name: &str) -> Issuer<'static, KeyPair> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,7 +44,7 @@ impl Files {
     }
 
     /// A new certificate, valid until the end of `last_year`, and its key.
-    fn sign(&self, issuer: &Issuer<'_, KeyPair>, name: &str, last_year: i32) {
+    pub(crate) fn sign(&self, issuer: &Issuer<'_, KeyPair>, name: &str, last_year: i32) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = date_time_ymd(last_year, 12, 31);
@@ -53,7 +53,7 @@ impl Files {
         fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

@@ -177,9 +177,10 @@ fn why_rejects_invalid_options() {
 
 #[test]
 fn each_command_prints_json() {
-    for arguments in
-        [&["config", "check", "-m", "64", "--json"][..], &["ping", "-s", "127.0.0.1:1", "--json"]]
-    {
+    for arguments in [
+        &["config", "check", "-m", "64", "-u", "root", "--json"][..],
+        &["ping", "-s", "127.0.0.1:1", "--json"],
+    ] {
         let output = glasscache().args(arguments).output().unwrap();
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(document["schema"], 2, "{arguments:?}");
@@ -222,7 +223,11 @@ fn config_check_prints_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.toml");
     std::fs::write(&file, "port = \"11211\"").unwrap();
-    let output = glasscache().args(["config", "check", "--config"]).arg(&file).output().unwrap();
+    let output = glasscache()
+        .args(["config", "check", "--offline", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("warning: port") && text.contains("write port = 11211"), "{text}");
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use endpoint::Endpoint;
 pub use probe::ProbeError;
 pub(crate) use probe::{
-    StatisticsRows, request_general_statistics, request_text_statistics, request_version,
+    StatisticsRows, request_statistics, request_text_statistics, request_version,
 };
 pub(crate) use stream::{SocketIo, Stream};
 

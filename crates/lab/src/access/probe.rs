@@ -82,15 +82,15 @@ fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
 /// Names and values of a reply to `stats`.
 pub(crate) type StatisticsRows = Vec<(String, String)>;
 
-/// The rows of `stats`, each a name and a value.
+/// The rows of `stats`, or of one group of it, each a name and a value.
 ///
 /// # Errors
 /// The server cannot be reached or its reply does not end.
-pub(crate) fn request_general_statistics(access: &Access) -> io::Result<StatisticsRows> {
+pub(crate) fn request_statistics(access: &Access, group: &str) -> io::Result<StatisticsRows> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
     if access.protocol == Protocol::Binary {
         let mut request = Vec::new();
-        binary::stat(&mut request, 0, b"");
+        binary::stat(&mut request, 0, group.as_bytes());
         stream.write_all(&request)?;
         let (mut rows, mut remaining_bytes) = (Vec::new(), REPLY_BYTES_MAX as usize);
         loop {
@@ -102,15 +102,16 @@ pub(crate) fn request_general_statistics(access: &Access) -> io::Result<Statisti
             rows.push(to_text_row(&row.key, &row.value));
         }
     }
-    request_text_statistics(stream)
+    request_text_statistics(stream, group)
 }
 
 /// The rows of `stats` on a connection in text: those in the first [`REPLY_BYTES_MAX`] bytes of the reply.
 pub(crate) fn request_text_statistics(
     mut connection: impl Read + Write,
+    group: &str,
 ) -> io::Result<StatisticsRows> {
     let mut rows = Vec::new();
-    connection.write_all(b"stats\r\n")?;
+    connection.write_all(format!("stats {group}\r\n").as_bytes())?;
     for line in BufReader::new(connection.take(REPLY_BYTES_MAX)).split(b'\n') {
         match text::parse(line?.trim_ascii_end()) {
             Ok(Line::Stat(name, value)) => rows.push(to_text_row(name, value)),

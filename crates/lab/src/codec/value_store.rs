@@ -36,6 +36,6 @@ impl<'t> ValueStore<'t> {
 
     /// Bytes of all items as the server counts them.
     pub(super) fn stored_bytes(&self) -> Option<u64> {
-        self.target.counter("bytes")
+        self.target.item_bytes()
     }
 }

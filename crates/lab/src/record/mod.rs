@@ -196,7 +196,7 @@ pub fn record<W: Write + Send>(
 ///
 /// `None` if the server does not count them, or does not reply.
 pub fn read_dropped_lines(connection: impl io::Read + io::Write) -> Option<u64> {
-    let rows = request_text_statistics(connection).ok()?;
+    let rows = request_text_statistics(connection, "").ok()?;
     let (_, count) = rows.iter().find(|(name, _)| name == "log_worker_dropped")?;
     count.parse().ok()
 }

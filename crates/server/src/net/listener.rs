@@ -34,6 +34,7 @@ use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::error::Error;
 use crate::shared::events;
 use crate::shared::log::LogKind;
+use crate::shared::memory_file::check_folder_of;
 use crate::shared::unix_socket::{bind_with_mode, change_mode, identify_file};
 
 /// The event data of the listener's waker.
@@ -193,6 +194,25 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
         client_certificate: None,
         settings_to_apply: None,
     })
+}
+
+/// Checks whether this user can make a unix socket, if it is one, without making it.
+pub(crate) fn check_unix_socket(listen: &Listen) -> Result<(), Error> {
+    let Listen::Unix { path, .. } = listen else {
+        return Ok(());
+    };
+    let check = || -> std::io::Result<()> {
+        SocketAddrUnix::new(path)?;
+        check_folder_of(path)?;
+        match fs::symlink_metadata(path) {
+            // A socket in use is like an address in use: only binding tells.
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                Err(std::io::ErrorKind::AddrInUse.into())
+            }
+            _ => Ok(()),
+        }
+    };
+    check().map_err(|error| Error::Bind(listen.to_string(), error))
 }
 
 /// Binds a unix socket, replacing a dead one; never another kind of file or a socket on which a server still

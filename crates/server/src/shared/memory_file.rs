@@ -5,10 +5,10 @@
 //! space of FILE is allocated at the start, because a page that a full file system cannot provide ends the process.
 //! What the bytes mean, and whether they can be trusted, is the business of the store.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use glasscache_store::{
     Config, MappedFile, MappedMemory, MemorySize, Snapshot, SnapshotError, StopTime, Store,
 };
 use rustix::fs::{
-    Access, CWD, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, access, fallocate,
-    flock, openat2,
+    Access, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, accessat,
+    fallocate, flock, openat2, statvfs,
 };
 use rustix::process::geteuid;
 
@@ -37,8 +37,12 @@ const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 const SNAPSHOT_ENDING: &str = ".meta";
 /// The end of the name of a file that takes the place of another.
 const REPLACEMENT_ENDING: &str = ".new";
+const NOT_A_MEMORY_FILE: &str =
+    "is not the memory of a glasscache server; remove it or choose another file";
+const MORE_SPACE_HINT: &str = "choose a file system with more space, or a smaller -m";
 /// Only the user of the server may read and write the files.
 const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// An open and locked memory file.
 pub(crate) struct MemoryFile {
@@ -105,6 +109,46 @@ impl MemoryFile {
             }
             Err(reason) => Err(failure(reason)),
         }
+    }
+
+    /// Makes the folder of a memory file if there is none; the error is a warning: a server serves without the file.
+    pub(crate) fn make_folder(path: &Path) -> Result<(), String> {
+        let folder = folder_of(path);
+        let make = || DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
+        if folder.exists() { Ok(()) } else { make().map_err(|error| without_file(path, &error)) }
+    }
+
+    /// Checks whether [`MemoryFile::make_folder`] and [`MemoryFile::open`] would succeed and find the space, without
+    /// making or changing anything. Whether another server uses the file is not checked. Returns a warning.
+    ///
+    /// # Errors
+    /// As [`MemoryFile::open`].
+    pub(crate) fn check(path: &Path, memory_bytes: u64) -> Result<Option<String>, Error> {
+        if !folder_of(path).exists() {
+            let existing = folder_of(path).ancestors().find(|folder| folder.exists());
+            let check_result = check_folder_of(&existing.unwrap_or(Path::new(".")).join("file"));
+            return Ok(check_result.err().map(|error| without_file(path, &error)));
+        }
+        let failure = |reason: String| Error::MemoryFile { path: path.to_owned(), reason };
+        let allocated_bytes = match open_without_following(path, OpenOptions::new().write(true)) {
+            Ok(file) => {
+                let metadata = file.metadata().map_err(|error| failure(error.to_string()))?;
+                let is_memory = metadata.len() == 0 || has_magic(&file).unwrap_or(false);
+                if !metadata.is_file() || !is_memory {
+                    return Err(failure(NOT_A_MEMORY_FILE.to_owned()));
+                }
+                check_access(&metadata)
+                    .map_err(|reason| failure(describe_refused_access(&reason)))?;
+                metadata.blocks() * 512
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                check_folder_of(path).map_err(|error| failure(describe_open_error(&error)))?;
+                0
+            }
+            Err(error) => return Err(failure(describe_open_error(&error))),
+        };
+        check_space(path, memory_bytes.saturating_sub(allocated_bytes)).map_err(failure)?;
+        Ok(None)
     }
 
     /// Takes over the file of a server that is being replaced: the lock belongs to both processes.
@@ -197,7 +241,7 @@ impl MemoryFile {
     /// The folder does not allow it, or does not allow the next one.
     pub(crate) fn remove_snapshot(&self) -> Result<(), Error> {
         let folder = self.folder();
-        access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        check_folder_of(&self.path).map_err(|error| {
             let reason = format!("the folder of the snapshot cannot be written: {error}");
             self.failure(reason)
         })?;
@@ -321,6 +365,10 @@ impl MemoryFile {
 
     /// Allocates its space, and makes it larger if it has to be.
     fn allocate(&self, memory_bytes: u64) -> Result<(), Error> {
+        // An allocation that fails has taken all the space there is, from everybody, until the file is removed.
+        let allocated_bytes = self.file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        check_space(&self.path, memory_bytes.saturating_sub(allocated_bytes))
+            .map_err(|reason| self.failure(reason))?;
         let allocate = || -> io::Result<()> {
             let no_flags = FallocateFlags::empty();
             fallocate(&self.file, no_flags, 0, FIRST_PAGE_BYTES)?;
@@ -331,7 +379,7 @@ impl MemoryFile {
 
     fn space_failure(&self, memory_bytes: u64, error: &io::Error) -> Error {
         self.failure(format!(
-            "{memory_bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
+            "{memory_bytes} bytes cannot be allocated: {error}; {MORE_SPACE_HINT}"
         ))
     }
 
@@ -348,11 +396,47 @@ impl MemoryFile {
     }
 
     fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        }
+        folder_of(&self.path)
     }
+}
+
+/// Checks whether the file system has so many bytes for this process's user; else why not.
+fn check_space(path: &Path, needed_bytes: u64) -> Result<(), String> {
+    let free_bytes = statvfs(folder_of(path)).map_or(u64::MAX, |file_system| {
+        let is_root = geteuid().is_root();
+        let free_blocks = if is_root { file_system.f_bfree } else { file_system.f_bavail };
+        free_blocks.saturating_mul(file_system.f_frsize)
+    });
+    if needed_bytes <= free_bytes {
+        return Ok(());
+    }
+    Err(format!(
+        "{needed_bytes} bytes cannot be allocated: No space left on device, {free_bytes} are free; {MORE_SPACE_HINT}"
+    ))
+}
+
+fn without_file(path: &Path, error: &io::Error) -> String {
+    format!(
+        "memory file (-e) {}: its folder does not exist and cannot be made: {error}; the server runs without the file, and a stop loses its items",
+        path.display()
+    )
+}
+
+/// The folder that a file is or will be in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Checks whether this process's user may make a file in the folder of `path`.
+///
+/// # Errors
+/// There is no such folder, or its rights do not allow it.
+pub(crate) fn check_folder_of(path: &Path) -> io::Result<()> {
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, folder_of(path), rights, AtFlags::EACCESS)?)
 }
 
 /// Gives the memory file `path` of root, and its snapshot, to the user as whom the server will run: earlier versions
@@ -393,16 +477,19 @@ fn prepare_opened(file: &File) -> io::Result<Result<bool, String>> {
     let was_created = metadata.is_file() && metadata.len() == 0;
     let is_memory = was_created || metadata.is_file() && has_magic(file)?;
     if !is_memory {
-        let reason = "is not the memory of a glasscache server; remove it or choose another file";
-        return Ok(Err(reason.to_owned()));
+        return Ok(Err(NOT_A_MEMORY_FILE.to_owned()));
     }
     if let Err(reason) = check_access(&metadata) {
-        return Ok(Err(format!("{reason}; chown and chmod it, remove it, or choose another file")));
+        return Ok(Err(describe_refused_access(&reason)));
     }
     if was_created {
         file.write_all_at(MAGIC, 0)?;
     }
     Ok(Ok(was_created))
+}
+
+fn describe_refused_access(reason: &str) -> String {
+    format!("{reason}; chown and chmod it, remove it, or choose another file")
 }
 
 fn describe_open_error(error: &io::Error) -> String {

@@ -49,7 +49,7 @@ pub(crate) mod watchers;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use glasscache_store::Store;
+use glasscache_store::{Counters as StoreCounters, Store};
 
 use crate::shared::address::Address;
 use crate::shared::clock::Clock;
@@ -247,7 +247,7 @@ impl Shared {
     /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset_stats(&self) {
         *lock(&self.baseline) =
-            Baseline { totals: self.lifetime_totals(), removed_items: self.removed_items_total() };
+            Baseline { totals: self.lifetime_totals(), store_counters: self.store.counters() };
         for (counters, _) in &self.counters_and_wakers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -255,25 +255,19 @@ impl Shared {
         }
     }
 
-    /// Items that the store removed since the start or the last `stats reset`.
-    pub(crate) fn removed_items(&self) -> RemovedItems {
-        let (now, before) = (self.removed_items_total(), lock(&self.baseline).removed_items);
-        RemovedItems {
-            evictions: now.evictions.wrapping_sub(before.evictions),
-            reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
-            expired: now.expired.wrapping_sub(before.expired),
-            flushed: now.flushed.wrapping_sub(before.flushed),
-        }
+    /// The contents of the store, and what it counted since the start or the last `stats reset`.
+    pub(crate) fn store_counters(&self) -> StoreCounters {
+        self.store.counters().since(&lock(&self.baseline).store_counters)
     }
 
-    fn removed_items_total(&self) -> RemovedItems {
-        let counters = self.store.counters();
-        RemovedItems {
-            evictions: counters.evictions,
-            reclaimed: counters.reclaimed,
-            expired: counters.misses_expired,
-            flushed: counters.misses_flushed,
+    /// Memory in use inside the limit. Without items it is 0, though the index keeps its first segment; what the store
+    /// has beside the limit, so that a write need not wait for an eviction, counts as full.
+    pub(crate) fn used_bytes(&self, counters: &StoreCounters) -> u64 {
+        if counters.items == 0 {
+            return 0;
         }
+        let used_bytes = counters.segment_bytes + counters.index_bytes + counters.buffer_bytes;
+        used_bytes.min(self.tuning.get().memory_bytes)
     }
 
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.
@@ -298,18 +292,7 @@ impl Shared {
 #[derive(Default)]
 struct Baseline {
     totals: Totals,
-    removed_items: RemovedItems,
-}
-
-/// Items that the store removed.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct RemovedItems {
-    pub(crate) evictions: u64,
-    pub(crate) reclaimed: u64,
-    /// Reads that found an expired item.
-    pub(crate) expired: u64,
-    /// Reads that found a flushed item.
-    pub(crate) flushed: u64,
+    store_counters: StoreCounters,
 }
 
 /// The parts of [`Shared`].

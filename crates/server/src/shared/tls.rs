@@ -6,8 +6,9 @@
 //! cannot be used leaves everything as it was. Open connections keep the certificate that they began with.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasscache_store::Seconds;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -24,6 +25,7 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
     ServerConnection, SignatureScheme, SupportedProtocolVersion, version,
 };
+use x509_parser::parse_x509_certificate;
 
 use crate::shared::clock::Clock;
 use crate::shared::config::{ClientCertificate, Listen, TlsSettings};
@@ -34,6 +36,9 @@ use crate::shared::lock::lock;
 /// Session tickets sent after a full handshake in TLS 1.3: a client that opens several connections at once can resume
 /// with each of them.
 const TICKETS_SENT: usize = 2;
+const DAY_S: u64 = 86_400;
+/// So long before its end a certificate is named: most are renewed at this time.
+const EXPIRES_SOON_S: u64 = 30 * DAY_S;
 
 /// TLS of one server.
 pub(crate) struct Tls {
@@ -44,6 +49,8 @@ pub(crate) struct Tls {
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
     last_reload_s: AtomicU32,
+    /// The Unix time at which the certificate expires; `i64::MAX` where it does not say so.
+    certificate_end_s: AtomicI64,
     last_read: Mutex<LastRead>,
     pub(crate) counters: TlsCounters,
 }
@@ -88,7 +95,7 @@ impl Tls {
             return Err(Error::Setting(sentence.to_owned()));
         };
         let file_versions = find_file_versions(settings);
-        let configs =
+        let (configs, certificate_end_s) =
             read_configs(settings, &client_certificate_demands).map_err(Error::Setting)?;
         let result = Ok("the files have not changed since the start".to_owned());
         Ok(Some(Tls {
@@ -96,6 +103,7 @@ impl Tls {
             client_certificate_demands,
             configs: Mutex::new(configs),
             last_reload_s: AtomicU32::new(0),
+            certificate_end_s: AtomicI64::new(certificate_end_s),
             last_read: Mutex::new(LastRead { file_versions, result }),
             counters: TlsCounters::default(),
         }))
@@ -131,12 +139,38 @@ impl Tls {
     }
 
     fn read_again(&self, now_s: u32) -> Result<String, String> {
-        let configs = read_configs(&self.settings, &self.client_certificate_demands)
-            .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
+        let (configs, certificate_end_s) =
+            read_configs(&self.settings, &self.client_certificate_demands)
+                .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
+        self.certificate_end_s.store(certificate_end_s, Ordering::Relaxed);
         self.last_reload_s.store(now_s, Ordering::Relaxed);
         let chain_path = self.settings.chain_file.display();
-        Ok(format!("ssl_chain_cert: {chain_path} was read again, new connections use it"))
+        let result = format!("ssl_chain_cert: {chain_path} was read again, new connections use it");
+        Ok(self.expiry_warning().map_or(result.clone(), |warning| format!("{result}; {warning}")))
+    }
+
+    /// The Unix time at which the certificate in use expires.
+    pub(crate) fn certificate_end_s(&self) -> u64 {
+        self.certificate_end_s.load(Ordering::Relaxed).max(0).cast_unsigned()
+    }
+
+    /// A sentence if the certificate in use has expired or expires soon.
+    pub(crate) fn expiry_warning(&self) -> Option<String> {
+        let end_s = self.certificate_end_s();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let path = self.settings.chain_file.display();
+        match end_s.checked_sub(now_s) {
+            Some(left_s) if left_s > EXPIRES_SOON_S => None,
+            Some(left_s) => Some(format!(
+                "ssl_chain_cert: {path} expires in {} days: replace it, then kill -HUP",
+                left_s / DAY_S
+            )),
+            None => Some(format!(
+                "ssl_chain_cert: {path} expired {} days ago: replace it, then kill -HUP",
+                (now_s - end_s) / DAY_S
+            )),
+        }
     }
 
     /// Seconds since the files were last read, at second `now`.
@@ -157,12 +191,15 @@ fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(provider::default_provider())
 }
 
-/// A configuration for each demand, or a sentence about the file that cannot be used.
+/// A configuration for each demand and the Unix time at which the certificate expires, or a sentence about the file
+/// that cannot be used.
 fn read_configs(
     settings: &TlsSettings,
     client_certificate_demands: &[ClientCertificate],
-) -> Result<Vec<Arc<ServerConfig>>, String> {
+) -> Result<(Vec<Arc<ServerConfig>>, i64), String> {
     let chain = read_certificates("ssl_chain_cert", &settings.chain_file)?;
+    let parsed = chain.first().and_then(|first| parse_x509_certificate(first).ok());
+    let end_s = parsed.map_or(i64::MAX, |(_, parsed)| parsed.validity().not_after.timestamp());
     let key = read_private_key(&settings.key_file)?;
     let authorities = match &settings.client_ca_file {
         Some(path) => Some(Arc::new(read_authorities(path)?)),
@@ -174,7 +211,8 @@ fn read_configs(
             let verifier = build_client_verifier(*demand, authorities.as_ref())?;
             build_config(settings, verifier, chain.clone(), key.clone_key())
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()
+        .map(|configs| (configs, end_s))
 }
 
 fn read_certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

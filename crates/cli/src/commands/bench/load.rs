@@ -291,7 +291,7 @@ impl Args {
     fn read_value_size(&self, trace: Option<&KeyTrace>) -> Result<Size, Failure> {
         match (&self.size, trace) {
             (SizeArg::Distribution(size), _) => Ok(size.clone()),
-            (SizeArg::FromSource(source), _) => source.read(),
+            (SizeArg::FromSource(source), _) => source.read(&self.access),
             (SizeArg::Trace, Some(trace)) => trace.size().ok_or_else(|| {
                 Failure::new(Exit::BadData, "the trace has no value sizes (--size trace)")
                     .with_hint("--size takes bytes or lognormal:MEDIAN:SIGMA as well")

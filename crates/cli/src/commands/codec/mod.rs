@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use glasscache_lab::access::{Credentials, Protocol};
+use glasscache_lab::access::Protocol;
 use glasscache_lab::codec::{self, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines};
 use glasscache_lab::target::Target;
 use glasscache_lab::text::format_count;
 use glasscache_sim::strategy::parse_bytes;
 
+use crate::access;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
@@ -73,6 +74,8 @@ pub(crate) struct Args {
     /// Seed of the draw and of the order of reading
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    access: access::Args,
 }
 
 /// Speed of the network between client and server.
@@ -128,6 +131,10 @@ impl Args {
                 "--pieces has no effect: each line of a *.jsonl or *.ndjson file is a value; leave it out",
             ));
         }
+        if self.server.is_none() && self.from.is_none() && self.access.is_given() {
+            return Err(access::missing_target_failure());
+        }
+        let credentials = self.access.read_credentials()?;
         let stop = new_stop_flag()?;
         let samples = self.read_samples()?;
         if samples.values.is_empty() {
@@ -139,8 +146,7 @@ impl Args {
                 "--prefix-of has no effect: lines of a file have no keys; leave it out",
             ));
         }
-        let target =
-            LiveTarget::open(self.server.as_deref(), &Credentials::default(), Protocol::Text)?;
+        let target = LiveTarget::open(self.server.as_deref(), &credentials, Protocol::Text)?;
         let settings = self.new_settings(&target, stop);
         let bar = new_progress_bar();
         let (result, outcome) = codec::run(&samples, &target, &settings, |done| {
@@ -188,7 +194,7 @@ impl Args {
     fn read_samples(&self) -> Result<Samples, Failure> {
         if let Some(server) = &self.from {
             let count = self.drawn_values.unwrap_or(1000) as usize;
-            return sampling::draw(server, count, self.seed);
+            return sampling::draw(server, &self.access, count, self.seed);
         }
         Samples::read(&self.sample_paths, self.pieces).map_err(|error| {
             let exit = match &error {

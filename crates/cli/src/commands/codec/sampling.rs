@@ -8,9 +8,10 @@ use glasscache_lab::codec::{Sample, Samples, ValueKind};
 use glasscache_lab::load::Rng;
 use glasscache_lab::why::to_printable;
 
+use crate::access;
 use crate::commands::keys::{for_each_key, parse_key};
-use crate::commands::target::{Target, failure};
 use crate::output::{Exit, Failure};
+use crate::target::{Target, failure};
 
 /// How long a call may take, in milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
@@ -19,21 +20,30 @@ const TIMEOUT_MS: u64 = 10_000;
 const KEYS_PER_GET: usize = 100;
 
 /// Draws up to `count` values of the server at `address`.
-pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
-    draw_values(address, count, seed).map_err(|draw_failure| {
+pub(super) fn draw(
+    address: &str,
+    access: &access::Args,
+    count: usize,
+    seed: u64,
+) -> Result<Samples, Failure> {
+    let (server, access) = (address.to_owned(), access.clone());
+    let target = Target { server, timeout_ms: TIMEOUT_MS, access };
+    draw_values(&target, count, seed).map_err(|draw_failure| {
         draw_failure.with_hint_if_unreachable(
             "--from names the server whose values are drawn; it has ten seconds for each call",
         )
     })
 }
 
-fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
-    let target = Target { server: address.to_owned(), timeout_ms: TIMEOUT_MS };
-    let keys = draw_keys(&target, count, seed)?;
+fn draw_values(target: &Target, count: usize, seed: u64) -> Result<Samples, Failure> {
+    let keys = draw_keys(target, count, seed)?;
     if keys.is_empty() {
         return Err(Failure::new(
             Exit::BadData,
-            format!("the server at {address} holds no items, so there is nothing to measure"),
+            format!(
+                "the server at {} holds no items, so there is nothing to measure",
+                target.server
+            ),
         ));
     }
     let client = target.client()?;

@@ -19,11 +19,12 @@ use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
 
-use super::target::{Stream, Target, failure};
+use crate::access;
 use crate::files::{AtomicFile, to_write_failure};
 use crate::interrupts::new_stop_flag;
-use crate::live_target::format_not_memcached;
+use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
+use crate::target::{Stream, Target, failure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,6 +85,8 @@ pub(crate) struct Args {
     /// Keep this share of the keys, 0 to 1; with --listen of the requests
     #[arg(id = "sample", long = "sample", value_name = "SHARE", value_parser = parse_share)]
     sample_share: Option<f64>,
+    #[command(flatten)]
+    access: access::Args,
 }
 
 /// A time such as 30s, 10m, 1h, 500ms.
@@ -116,11 +119,17 @@ impl Args {
     /// Records through a proxy, or watches the server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         if let (Some(listen), Some(to)) = (&self.listen, &self.to) {
+            if self.access.is_given() {
+                return Err(Failure::usage(
+                    "--tls and --user have no effect with --listen, which passes on what the program sends",
+                ));
+            }
             return proxy::run(&self, (listen, to), out);
         }
         let server = self.server.clone().unwrap_or_default();
         let recording = WatchRecording {
             server,
+            access: self.access,
             duration: self.duration.unwrap_or(WATCH_TIME),
             out_path: self.out_path,
             salt: self.salt,
@@ -133,6 +142,7 @@ impl Args {
 /// A server that is watched.
 struct WatchRecording {
     server: String,
+    access: access::Args,
     duration: Duration,
     out_path: PathBuf,
     salt: Option<String>,
@@ -228,7 +238,8 @@ impl WatchRecording {
         let [address] = &addresses[..] else {
             return Err(Failure::usage("record watches one server at a time; name one"));
         };
-        let target = Target { server: self.server.clone(), timeout_ms };
+        let (server, access) = (self.server.clone(), self.access.clone());
+        let target = Target { server, timeout_ms, access };
         Ok(target.connect(&address.endpoint))
     }
 
@@ -273,7 +284,7 @@ fn watch_refusal(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]
         .iter()
         .any(|refusal_start| line.starts_with(refusal_start));
-    if !is_refusal {
+    if !is_refusal || line.contains(UNAUTHENTICATED) {
         return io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
     }
     io::Error::other(

@@ -24,13 +24,13 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
 
-use super::target;
 use crate::files::read_text;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_sentence_and_tables;
+use crate::target;
 use crate::traces::read_log;
 use forecast_file::ForecastFile;
 use results::{Conclusion, ReplaySetup, Results};

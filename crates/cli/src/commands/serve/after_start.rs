@@ -19,6 +19,7 @@ use glasscache_server as server;
 
 use super::filter_tcp_addresses;
 use super::runtime_files::{RuntimeFile, write_pid_file, write_port_file};
+use crate::args::version_text;
 use crate::daemon::Detachment;
 use crate::output::Failure;
 use crate::server_signals::ServerSignals;
@@ -84,10 +85,15 @@ fn format_start_message(
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
+    // Whoever replaces a memcached by this expects that other machines can connect.
+    let is_local = settings.unix_socket.is_none()
+        && !addresses.is_empty()
+        && addresses.iter().all(|address| address.ip().is_loopback());
     format!(
-        "glasscache {} listens on {} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)",
-        env!("CARGO_PKG_VERSION"),
+        "glasscache {} listens on {}{} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)",
+        version_text(),
         if address_texts.is_empty() { "nothing".to_owned() } else { address_texts.join(", ") },
+        if is_local { " (this machine only)" } else { "" },
         settings.threads,
         config_file.map_or_else(String::new, |path| format!(", settings from {}", path.display())),
         std::process::id(),

@@ -7,7 +7,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod after_start;
+mod checked_settings;
 mod config;
+mod machine_memory;
 mod runtime_files;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -18,15 +20,12 @@ use std::path::Path;
 use glasscache_server as server;
 
 use self::after_start::Remaining;
-use self::config::{build_server_config, find_users_file};
+pub(crate) use self::checked_settings::CheckedSettings;
 use self::runtime_files::{RuntimeFile, write_pid_file, write_port_file};
 use crate::daemon::{self, Detachment};
 use crate::output::{Exit, Failure, Output};
 use crate::server_signals::ServerSignals;
-use crate::settings::{
-    ListenAddress, ServerFlags, Settings, find_public_address, format_after_help, is_debug,
-    parse_listen_addresses,
-};
+use crate::settings::{ListenAddress, ResolvedSettings, ServerFlags, Settings, format_after_help};
 
 /// Run the server.
 #[derive(clap::Args)]
@@ -40,32 +39,29 @@ impl Args {
     /// Runs the server until a signal or a client ends it.
     pub(crate) fn run(self, _out: &Output) -> Result<Exit, Failure> {
         let resolved = self.flags.resolve()?;
-        for warning in &resolved.warnings {
-            print_warning(warning);
+        let is_launcher = resolved.settings.daemon && !daemon::is_child();
+        // The daemon prints them itself.
+        if !is_launcher {
+            resolved.warnings.iter().for_each(|warning| print_warning(warning));
+            print_settings_without_effect(&resolved);
         }
-        if resolved.settings.verbosity > 0 {
-            for assigned in &resolved.assigned_settings {
-                if let Some(reason) = assigned.setting.no_effect_reason {
-                    print_warning(&format!("{} has no effect: {reason}", assigned.setting.name));
-                }
-            }
-        }
-        let mut settings = resolved.settings;
-        let is_debug = is_debug();
-        if is_debug
-            && settings.udp_port != 0
-            && !resolved.assigned_settings.iter().any(|assigned| assigned.setting.name == "port")
-        {
-            settings.port = settings.udp_port;
-        }
-        let addresses = parse_listen_addresses(&settings).map_err(Failure::usage)?;
-        check_reachable(&settings, &addresses)?;
-        daemon::check_user(settings.user.as_deref())?;
-        if settings.daemon && !daemon::is_child() {
+        let checked = CheckedSettings::new(resolved)?;
+        if is_launcher {
             return daemon::launch();
         }
-        let config_file = self.flags.config_file();
-        serve(&settings, config_file.as_deref(), &addresses, is_debug)
+        checked.warnings.iter().for_each(|warning| print_warning(warning));
+        serve(checked, self.flags.config_file().as_deref())
+    }
+}
+
+fn print_settings_without_effect(resolved: &ResolvedSettings) {
+    if resolved.settings.verbosity == 0 {
+        return;
+    }
+    for assigned in &resolved.assigned_settings {
+        if let Some(reason) = assigned.setting.no_effect_reason {
+            print_warning(&format!("{} has no effect: {reason}", assigned.setting.name));
+        }
     }
 }
 
@@ -75,32 +71,10 @@ fn print_warning(warning: &str) {
     server::print_without_waiting(&format!("glasscache: {warning}\n"));
 }
 
-fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(), Failure> {
-    if settings.public || settings.requires_login() {
-        return Ok(());
-    }
-    let Some(address) = find_public_address(addresses) else {
-        return Ok(());
-    };
-    let message = format!(
-        "listen (-l): {address} can be reached by other machines, and clients need neither a login nor a certificate"
-    );
-    Err(Failure::usage(message).with_hint(
-        "add -Y FILE, or -Z with mtls:, or --public if a firewall protects it, or listen on 127.0.0.1",
-    ))
-}
-
-fn serve(
-    settings: &Settings,
-    config_file: Option<&Path>,
-    addresses: &[ListenAddress],
-    is_debug: bool,
-) -> Result<Exit, Failure> {
+fn serve(checked: CheckedSettings, config_file: Option<&Path>) -> Result<Exit, Failure> {
+    let CheckedSettings { ref settings, addresses, mut config, is_debug, .. } = checked;
     if settings.daemon {
         daemon::leave_session()?;
-    }
-    if let Err(warning) = daemon::raise_descriptor_limit(settings.connections_max) {
-        print_warning(&warning);
     }
     if settings.core_dumps {
         daemon::allow_core_files()?;
@@ -108,8 +82,7 @@ fn serve(
     report_panics_without_waiting();
     let signals = ServerSignals::handle()?;
     let reserved_sockets =
-        if is_debug && !settings.replace { reserve_udp(settings, addresses)? } else { Vec::new() };
-    let mut config = build_server_config(settings, addresses, find_users_file(settings)?, is_debug);
+        if is_debug && !settings.replace { reserve_udp(settings, &addresses)? } else { Vec::new() };
     config.display.udp =
         reserved_sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
     let udp_addresses = config.display.udp.clone();
@@ -146,6 +119,7 @@ fn start(
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let bound = server::bind(config).map_err(|error| failure(&error))?;
     let prepared = prepare_as_user(settings, bound)?;
+    prepared.warnings().iter().for_each(|warning| print_warning(warning));
     let tcp_addresses = filter_tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
         file.keep_file();
@@ -196,6 +170,7 @@ fn replace(
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
+    prepared.warnings().iter().for_each(|warning| print_warning(warning));
     let connected = prepared.connect().map_err(|error| failure(&error))?;
     if settings.lock_memory {
         // The memory is mapped now, and the other server still serves.
@@ -252,7 +227,7 @@ fn reserve_udp(
     ips.into_iter().map(bind).collect()
 }
 
-fn failure(error: &server::Error) -> Failure {
+pub(crate) fn failure(error: &server::Error) -> Failure {
     let exit = match error {
         server::Error::Setting(_) => Exit::Usage,
         _ => Exit::Unreachable,

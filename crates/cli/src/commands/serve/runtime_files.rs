@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
+use rustix::io::Errno;
 
 use crate::output::{Exit, Failure};
 use crate::settings::Settings;
@@ -113,6 +114,21 @@ pub(super) fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>,
     };
     let text = format!("{}\n", std::process::id());
     RuntimeFile::write("pidfile (-P)", path, &text).map(Some)
+}
+
+/// Checks whether this process's user can make the files for other programs, without making them.
+pub(super) fn check_places(settings: &Settings) -> Result<(), Failure> {
+    let Some(path) = &settings.pid_file else {
+        return Ok(());
+    };
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let folder = path.parent().unwrap_or(&path);
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    let check_result = match fs::symlink_metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
+        _ => accessat(CWD, folder, rights, AtFlags::EACCESS),
+    };
+    check_result.map_err(|error| describe_failure("pidfile (-P)", &path, &error.into()))
 }
 
 #[cfg(test)]

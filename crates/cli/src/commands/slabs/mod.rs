@@ -14,6 +14,7 @@ use glasscache_sim::slabs::optimum::SIZES_MAX;
 use glasscache_sim::strategy::parse_bytes;
 use serde_json::json;
 
+use crate::access;
 use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
 use crate::traces::InputArgs;
@@ -66,6 +67,8 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
     #[command(flatten)]
     trace_options: InputArgs,
+    #[command(flatten)]
+    access: access::Args,
 }
 
 impl Args {
@@ -77,7 +80,8 @@ impl Args {
             return print_classes(out, &config);
         };
         let memory_bytes = parse_amount(&self.memory, "--memory")?;
-        let plan_input = source::read(source, config, self.key_bytes, &self.trace_options)?;
+        let plan_input =
+            source::read(source, config, self.key_bytes, &self.trace_options, &self.access)?;
         let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
         let report = comparison.to_report();
         report.print(out, Detail { prints_all: self.all, is_wide: false })?;

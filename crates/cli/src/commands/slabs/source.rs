@@ -1,6 +1,7 @@
 //! Reads the sizes: from a running server, a trace, or a histogram in CSV.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use glasscache_sim::TraceError;
@@ -9,6 +10,7 @@ use glasscache_sim::slabs::demand::Demand;
 use glasscache_sim::trace;
 
 use super::plan_input::PlanInput;
+use crate::access;
 use crate::output::{Exit, Failure};
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::histogram::{self, Histogram};
@@ -20,10 +22,12 @@ pub(super) fn read(
     config: SlabConfig,
     key_bytes: u32,
     input_args: &InputArgs,
+    access: &access::Args,
 ) -> Result<PlanInput, Failure> {
     let path = Path::new(source);
-    if !path.exists() && source.contains(':') {
-        return read_server_input(source);
+    let is_socket = path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket || !path.exists() && source.contains(':') {
+        return read_server_input(source, access);
     }
     if let Some(histogram) = histogram::read(path)? {
         input_args.refuse_all("a histogram is read by its own header: leave it out")?;
@@ -52,8 +56,8 @@ fn new_plan_input(
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
 /// to classes.
-fn read_server_input(address: &str) -> Result<PlanInput, Failure> {
-    let server_sizes = server::read(address)?;
+fn read_server_input(address: &str, access: &access::Args) -> Result<PlanInput, Failure> {
+    let server_sizes = server::read(address, access)?;
     let mut demand = Demand::default();
     for (item_bytes, count) in server_sizes.counts {
         add_items(&mut demand, &server_sizes.config, 1, (item_bytes, count));

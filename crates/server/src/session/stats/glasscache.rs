@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use glasscache_store::EvictedOfClass;
+
 use super::process;
 use super::table::{Row, Snapshot, Value};
 use crate::session::context::Context;
@@ -28,6 +30,12 @@ fn largest_of_workers(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counte
     values.max().unwrap_or(0)
 }
 
+/// What was evicted of the slab class whose last eviction is the latest.
+fn latest_eviction(snapshot: &Snapshot<'_>) -> EvictedOfClass {
+    let classes = snapshot.store_counters.evicted_by_slab_class.iter().copied();
+    classes.max_by_key(|class| (class.last_at, class.last_idle_s)).unwrap_or_default()
+}
+
 /// The rows, in order.
 #[rustfmt::skip]
 pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
@@ -37,6 +45,8 @@ pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::new("resident_bytes", "bytes", "resident memory of the process", |_| process::resident_bytes().into()),
     Row::new("user_bytes", "bytes", "keys and values of the items", |s| s.store_counters.user_bytes.into()),
     Row::new("item_bytes", "bytes", "items in segments, headers included", |s| s.store_counters.item_bytes.into()),
+    Row::new("bytes_in_memcached", "bytes", "memory that the items would take in memcached", |s| s.store_counters.by_slab_class.iter().map(|(_, bytes)| bytes).sum::<u64>().into()),
+    Row::new("eviction_age_s", "s", "how long nobody had used the last evicted item; 0 before the first eviction", |s| latest_eviction(s).last_idle_s.into()),
     Row::new("segment_bytes", "bytes", "segments of items", |s| s.store_counters.segment_bytes.into()),
     Row::new("index_bytes", "bytes", "segments of the index", |s| s.store_counters.index_bytes.into()),
     Row::new("buffer_bytes", "bytes", "charged for buffers of connections", |s| s.store_counters.buffer_bytes.into()),

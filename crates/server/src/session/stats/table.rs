@@ -5,7 +5,6 @@
 
 use crate::session::context::Context;
 use crate::session::rows::Rows;
-use crate::shared::RemovedItems;
 use crate::shared::counters::Totals;
 
 /// One statistic.
@@ -86,7 +85,6 @@ pub(super) struct Snapshot<'c> {
     pub(super) context: &'c Context<'c>,
     pub(super) store_counters: glasscache_store::Counters,
     pub(super) totals: Totals,
-    pub(super) removed: RemovedItems,
     /// CPU seconds in user mode.
     pub(super) user_cpu_s: String,
     /// CPU seconds in kernel mode.
@@ -98,9 +96,8 @@ impl<'c> Snapshot<'c> {
         let (user_cpu_s, system_cpu_s) = super::process::cpu_time();
         Snapshot {
             context,
-            store_counters: context.store_worker.store().counters(),
+            store_counters: context.shared.store_counters(),
             totals: context.shared.totals(),
-            removed: context.shared.removed_items(),
             user_cpu_s,
             system_cpu_s,
         }

@@ -12,6 +12,11 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
 
+use glasscache_lab::access::Credentials;
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::access;
+use crate::live_target::UNAUTHENTICATED;
 use crate::output::{Exit, Failure};
 
 /// Largest value that the commands read or write: memcached's maximum `-I`.
@@ -47,6 +52,35 @@ impl Stream for UnixStream {
     }
 }
 
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_read_timeout(&self.sock, Some(timeout))
+    }
+}
+
+/// Longest line that [`read_line`] reads.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// The next line without its end, and nothing of what follows it.
+pub(crate) fn read_line(stream: &mut dyn Stream) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < LINE_BYTES_MAX {
+        stream.read_exact(&mut byte).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), CLOSED),
+            _ => error,
+        })?;
+        match byte {
+            [b'\n'] => break,
+            [other] => line.push(other),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+/// What a server that encrypts does to a connection that does not.
+const CLOSED: &str = "the server closed the connection; if it encrypts, add --tls";
+
 /// The server, and how long a call may take.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Target {
@@ -63,9 +97,16 @@ pub(crate) struct Target {
     /// How long a call may take, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub timeout_ms: u64,
+    #[command(flatten)]
+    pub access: access::Args,
 }
 
 impl Target {
+    /// Takes the server that was named without `--server`, if one was.
+    pub(crate) fn use_positional(&mut self, server: Option<String>) {
+        self.server = server.unwrap_or_else(|| std::mem::take(&mut self.server));
+    }
+
     /// A client of the named servers; connects to none yet.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.client_of(&self.addresses()?)
@@ -82,7 +123,10 @@ impl Target {
 
     /// A client of some of the servers; connects to none yet.
     pub(crate) fn client_of(&self, addresses: &[Address]) -> Result<Client, Failure> {
+        let Credentials { tls, login } = self.access.read_credentials()?;
         let options = Options {
+            tls,
+            login,
             timeout: self.timeout(),
             value_bytes_max: VALUE_BYTES_MAX,
             costs: false,
@@ -96,13 +140,35 @@ impl Target {
         Budget::new(self.timeout())
     }
 
-    /// A plain connection, for commands that the client does not support (dumps, watches).
+    /// A connection for commands that the client does not support (dumps, watches), encrypted and logged in as the
+    /// options say.
     pub(crate) fn connect(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
-        let stream: Box<dyn Stream> = match endpoint {
-            Endpoint::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
+        let credentials = self.access.read_credentials();
+        let Credentials { tls, login } =
+            credentials.map_err(|failure| io::Error::other(failure.to_text()))?;
+        let mut stream: Box<dyn Stream> = match endpoint {
             Endpoint::Unix(path) => Box::new(UnixStream::connect(path)?),
+            Endpoint::Tcp(host, port) => {
+                let socket = TcpStream::connect((host.as_str(), *port))?;
+                match tls {
+                    None => Box::new(socket),
+                    Some(tls) => {
+                        let session = tls.session(endpoint).map_err(io::Error::other)?;
+                        Box::new(StreamOwned::new(session, socket))
+                    }
+                }
+            }
         };
         stream.set_read_timeout(self.timeout())?;
+        if let Some(login) = login {
+            let mut request = Vec::new();
+            login.write(&mut request).map_err(io::Error::other)?;
+            stream.write_all(&request)?;
+            let reply = read_line(&mut *stream)?;
+            if reply != "STORED" {
+                return Err(io::Error::other(format!("the login was refused: {reply}")));
+            }
+        }
         Ok(stream)
     }
 
@@ -110,33 +176,27 @@ impl Target {
         Duration::from_millis(self.timeout_ms.max(1))
     }
 
-    /// Sends the same request to every server; fails at the first error.
+    /// Sends the same request to every server; each has a reply or a failure.
     pub(crate) fn send_to_all(
         &self,
         request: Request<'_>,
-    ) -> Result<Vec<(String, Reply)>, Failure> {
-        send_to_servers_of(&self.client()?, request, &self.budget())
+    ) -> Result<Vec<(String, Result<Reply, Failure>)>, Failure> {
+        let replies = self.client()?.request_all(request, &self.budget());
+        let replies = replies.map_err(|error| failure(&error))?.into_iter();
+        Ok(replies.map(|(name, reply)| (name, reply.map_err(|error| failure(&error)))).collect())
     }
-}
-
-/// Sends the same request to every server of a client; fails at the first error.
-pub(crate) fn send_to_servers_of(
-    client: &Client,
-    request: Request<'_>,
-    budget: &Budget<'_>,
-) -> Result<Vec<(String, Reply)>, Failure> {
-    let replies = client.request_all(request, budget);
-    let replies = replies.map_err(|error| failure(&error))?;
-    let reply_or_failure = |(name, reply): (String, Result<Reply, Error>)| match reply {
-        Ok(reply) => Ok((name, reply)),
-        Err(error) => Err(failure(&error)),
-    };
-    replies.into_iter().map(reply_or_failure).collect()
 }
 
 /// The key for the wire, or an error if it is not valid.
 pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
     glasscache_lab::target::wire_key(key).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Whether a server refused a request because the connection has not logged in.
+pub(crate) fn is_login_required(error: &Error) -> bool {
+    // A `set` before the login is taken for one.
+    let message = error.to_string();
+    [UNAUTHENTICATED, "bad authentication token"].iter().any(|reply| message.contains(reply))
 }
 
 /// Maps an error of the client to an exit code.
@@ -153,6 +213,12 @@ pub(crate) fn failure(error: &Error) -> Failure {
     let hint = start_server_hint(&message);
     let general_failure = Failure::new(exit, message);
     match error {
+        _ if is_login_required(error) => {
+            general_failure.with_hint("log in with --user, and the password in GLASSCACHE_PASSWORD")
+        }
+        Error::Unavailable(..) if general_failure.is_about("the connection was closed") => {
+            general_failure.with_hint("if the server encrypts, add --tls")
+        }
         Error::Unavailable(..) => general_failure.with_hint(hint),
         Error::Deadline(_) => general_failure.with_hint("--timeout-ms gives a call more time"),
         _ => general_failure,
