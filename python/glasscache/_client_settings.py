@@ -154,6 +154,19 @@ class _CommonSettings(TypedDict, total=False):
         "is bounded by `near_ttl`, and logged once",
         "flag", needs="strategy",
     )]
+    near_never: Annotated["tuple[str, ...] | list[str]", Setting(
+        (),
+        "prefixes of keys that the process neither keeps nor fetches ahead of need: what the application "
+        "reads, changes and writes back. Sessions need not be named, nor keys that are written by `add`, "
+        "`cas`, `incr` or `append` or read by `gets`",
+        "prefixes", needs="strategy",
+    )]
+    near_allow: Annotated["tuple[str, ...] | list[str]", Setting(
+        (),
+        "prefixes of keys that are kept although they are such keys, as where a counter that is a few "
+        "seconds old is good enough; a longer prefix in `near_never` comes first",
+        "prefixes", needs="strategy",
+    )]
     children_of: Annotated["ChildrenOf | None", Setting(
         None,
         "a function from a key to the keys of its children, in place of the file's",
@@ -228,6 +241,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _are_prefixes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(prefix, str) and bool(prefix) for prefix in value
+    )
+
+
 KINDS: Final = {
     "seconds": Kind(_is_number, "a number of seconds", {"type": "number", "exclusiveMinimum": 0}),
     "seconds or None": Kind(
@@ -252,6 +271,11 @@ KINDS: Final = {
         {"type": ["integer", "null"], "minimum": 1, "maximum": _KEEPALIVE_MAX},
     ),
     "flag": Kind(_is_flag, "True or False", {"type": "boolean"}),
+    "prefixes": Kind(
+        _are_prefixes,
+        'a tuple of the texts with which keys begin, as ("cart:",)',
+        {"type": "array", "items": {"type": "string", "minLength": 1}},
+    ),
     "text": Kind(_is_text, "a text", {"type": "string"}),
 }
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from glasscache._steps import call, carry_out
+from glasscache._steps import carry_out
+from glasscache._steps import package_call as call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from glasscache._steps import Acquire, Release, call
+from glasscache._steps import Acquire, Release
+from glasscache._steps import package_call as call
 
 if TYPE_CHECKING:
     from glasscache._steps import Steps

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glasscache import _native
 from glasscache._contexts import reset_variable
+from glasscache._steps import is_package_call
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class NearStats(TypedDict):
     fixed_loaded: int
     near_items: int
     near_bytes: int
+    fixed_bytes: int
+    rules_bytes: int
     missing_keys: list[str]
     disabled: str | None
 
@@ -76,6 +79,11 @@ def strategy_of(
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
     if children_of is not None and not callable(children_of):
         raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
+    both = set(settings["near_never"]) & set(settings["near_allow"])
+    if both:
+        raise BadSetting(
+            f"near_never= and near_allow= both have {min(both)!r}: leave it out of one of them"
+        )
     scopes = RequestScopes()
     native_strategy = _native.Strategy(
         settings["strategy"],
@@ -83,9 +91,12 @@ def strategy_of(
         coherent=settings["coherent"],
         children_of=None if children_of is None else _without_exceptions(children_of),
         scopes=scopes.current,
+        package_call=is_package_call,
         share=settings["share"],
         share_by=settings["share_by"],
         near_check=settings["near_check"],
+        never=list(settings["near_never"]),
+        allow=list(settings["near_allow"]),
     )
     return native_strategy, scopes
 
@@ -179,17 +190,19 @@ class RequestMethods:
         """Return the counters of the strategy: what it served, fetched and keeps. No network.
 
         `fixed_hits`, `near_hits` and `held_hits` of `reads` needed no call; `calls`, `keys` and `bytes` were
-        fetched, `used_keys` of them for keys that were read; `kept_calls` loaded the fixed set, whose
-        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`. `invalidated`
+        fetched, `used_keys` of them for keys that were read; `kept_calls` loaded and refreshed the fixed set,
+        whose `missing_keys` the servers do not have. `near_bytes` is the memory of `near_items`,
+        `fixed_bytes` that of the fixed set's values, `rules_bytes` that of the rules. `invalidated`
         values were removed by own writes; with `coherent=True`, `changed_by_others` by those of others, and
         everything `watch_clears` times, when reports of changes were lost or were about many keys.
         `disabled` is why a strategy with `share=` has disabled itself, or None. Requests of the control group
         are not counted here; `report(json=True)` has both groups.
 
-        Reads by `get` and `get_many` use the strategy, and by `get_or_set` and `cached` without `stale` and
-        `early`. All others go to the server and are not counted here: `gets` for a CAS unique that is still
-        current, `get_with_meta` and those two settings for what is left of the value's life, `gat` to
-        change it, and a pipeline because its reads follow its writes in one call anyway.
+        Reads by `get`, `get_many`, `get_or_set` and `cached` use the strategy; with `stale` or `early` while
+        the value is fresh by the TTL that came with it, and one that is due for a refill is read from the
+        server. All others go to the server and are not counted here: `gets` for a CAS unique that is still
+        current, `get_with_meta` for what is left of the value's life, `gat` to change it, and a pipeline
+        because its reads follow its writes in one call anyway.
 
         Raises:
             BadSetting: the client was made without a strategy.

@@ -13,12 +13,20 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from glasscache._contexts import reset_variable
+from glasscache._requests import REQUESTS, Request
 from glasscache.errors import DeadlineExceeded, GlasscacheError
 
 if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
+
+is_package_call: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "glasscache_package_call", default=False
+)
+"""Whether the package makes the current call, to store a value that it made: then the call is no sign that
+the application changes its key in place, which a strategy would no longer keep."""
 
 
 class Call(NamedTuple):
@@ -28,10 +36,36 @@ class Call(NamedTuple):
     name: str
     arguments: tuple[Any, ...]
     options: dict[str, Any]
+    fills: bool = False
+    """Whether it is a step of storing a value that the package made, and not the application's."""
 
     def begin(self) -> Any:
         """Make the call; with an asyncio client the outcome is to be awaited."""
         return getattr(self.client, self.name)(*self.arguments, **self.options)
+
+    def run(self) -> Any:
+        """Make the call, and return its outcome."""
+        if not self._is_package_call:
+            return self.begin()
+        token = is_package_call.set(True)
+        try:
+            return self.begin()
+        finally:
+            reset_variable(is_package_call, token)
+
+    async def run_async(self) -> Any:
+        """Do as `run`, awaited."""
+        if not self._is_package_call:
+            return await self.begin()
+        token = is_package_call.set(True)
+        try:
+            return await self.begin()
+        finally:
+            reset_variable(is_package_call, token)
+
+    @property
+    def _is_package_call(self) -> bool:
+        return self.fills and REQUESTS.get(self.name, Request()).changes_in_place
 
 
 class Sleep(NamedTuple):
@@ -75,13 +109,18 @@ def call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
     return Call(client, name, arguments, options)
 
 
+def package_call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
+    """Return the step that calls a client's method to store, or to find, a value that the package made."""
+    return Call(client, name, arguments, options, fills=True)
+
+
 def carry_out(steps: Steps[T]) -> T:
     """Do the steps, and return what their generator returns."""
 
     def run_step(step: Step) -> Any:
         match step:
             case Call():
-                return step.begin()
+                return step.run()
             case Sleep(seconds):
                 return time.sleep(seconds)
             case CallFunction(function):
@@ -138,7 +177,7 @@ async def carry_out_async(steps: Steps[T]) -> T:
     async def run_step(step: Step) -> Any:
         match step:
             case Call():
-                return await step.begin()
+                return await step.run_async()
             case Sleep(seconds):
                 return await asyncio.sleep(seconds)
             case CallFunction(function):

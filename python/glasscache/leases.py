@@ -24,9 +24,11 @@ from glasscache._steps import (
     CallFunction,
     Release,
     Sleep,
-    call,
     carry_out,
     carry_out_async,
+)
+from glasscache._steps import (
+    package_call as call,
 )
 from glasscache._types import Item
 from glasscache.errors import ValueTooLarge
@@ -82,26 +84,48 @@ def _get_or_set_steps(
         )
     import random  # noqa: PLC0415 - likewise
 
+    random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
     item = yield from _read_item(client, key, options)
+    if item is not None and item.cas is None and _is_due(item, options, random_fraction):
+        # What the process holds is due: a refill needs what the server has.
+        item = yield call(client, "get_with_meta", key)
     if item is None:
         fill_steps = _cold_fill_steps if client._has_reservations else _unguarded_fill_steps
         return (yield from fill_steps(client, key, options, make))
+    if _is_due(item, options, random_fraction):
+        return (yield from _refresh_steps(client, key, options, make, item))
+    return item.value
+
+
+def _is_due(item: Item, options: GetOrSetOptions, random_fraction: float) -> bool:
     _, cost_s = item.compute_info or (0.0, 0.0)
-    random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
-    if not options.is_due_for_refresh(
-        options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
-    ):
-        return item.value
-    return (yield from _refresh_steps(client, key, options, make, item))
+    remaining_s = options.fresh_seconds_left(item, time.time())
+    return options.is_due_for_refresh(remaining_s, random_fraction, cost_s)
 
 
 def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Steps[Item | None]:
     """Return what is stored; how much of its life is left is requested only where that matters."""
-    if options.stale or options.early:
+    needs_life = options.stale or options.early
+    if needs_life and not _is_held_after_read(client, key):
         item: Item | None = yield call(client, "get_with_meta", key)
         return item
     value = yield call(client, "get", key, default=_MISSING)
-    return None if value is _MISSING else Item(value, None, None, None, None, False, 0)
+    if value is _MISSING:
+        return None
+    if not needs_life:
+        return Item(value, None, None, None, None, False, 0)
+    if (life := client._state.near_life(key)) is None:
+        item = yield call(client, "get_with_meta", key)
+        return item
+    seconds_left, compute_info = life
+    ttl = None if seconds_left < 0 else int(seconds_left)
+    return Item(value, None, ttl, None, None, False, 0, compute_info)
+
+
+def _is_held_after_read(client: Any, key: Key) -> bool:
+    """Whether a strategy serves a read of the key, and holds the value with its TTL."""
+    scopes = getattr(client, "_scopes", None)
+    return scopes is not None and bool(client._state.holds_reads_of(key))
 
 
 def _refresh_steps(

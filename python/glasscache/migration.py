@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     # To a type checker they have the methods of the clients.
-    from glasscache._steps import Step, Steps
+    from glasscache._steps import Call, Steps
     from glasscache.aio import AsyncClient as _AsyncMethods
     from glasscache.client import Client as _SyncMethods
 else:
@@ -118,17 +118,17 @@ class _RingsCall:
         # Without one each step has the client's timeout.
         self._ends_at = None if deadline is None else time.monotonic() + deadline
 
-    def new(self, *args: Any, method: str | None = None, **options: Any) -> Step:
+    def new(self, *args: Any, method: str | None = None, **options: Any) -> Call:
         """Return the step that calls the new ring's method, or another of its methods."""
         return self._step(self.rings.new, method, args, options)
 
-    def old(self, *args: Any, method: str | None = None, **options: Any) -> Step:
+    def old(self, *args: Any, method: str | None = None, **options: Any) -> Call:
         """Return the step that calls the old ring's method, or another of its methods."""
         return self._step(self.rings.old, method, args, options)
 
     def _step(
         self, client: Any, method: str | None, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Step:
+    ) -> Call:
         if self._ends_at is not None:
             options["deadline"] = max(self._ends_at - time.monotonic(), 1e-6)
         return _steps.call(client, method or self.method_name, *args, **options)
@@ -227,7 +227,8 @@ def _copy_from_old(call: _RingsCall, key: Any) -> Steps[Any]:
     if stored_item.ttl is None or stored_item.ttl > 0:
         # A value that only the old codec can write stays where it is.
         with contextlib.suppress(UnwritableValue):
-            yield call.new(key, stored_item.value, stored_item.ttl, method="add")
+            copy = call.new(key, stored_item.value, stored_item.ttl, method="add")
+            yield copy._replace(fills=True)
     return stored_item.value
 
 

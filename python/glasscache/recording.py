@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _at_exit, _native
 from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, REQUESTS
+from glasscache._steps import is_package_call
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         parent_of: ParentOf
         format: str
         salt: str | bytes | None
+        salt_prefixes: Iterable[str]
         rotate_seconds: float
         rotate_bytes: int
         memory_bytes: int
@@ -64,6 +66,8 @@ class Recorder:
             that a call names (`get(key, parent=...)`, `get_many`) comes before it.
         format: "parquet" or "jsonl".
         salt: if given, keys are recorded as hashes of salt and key.
+        salt_prefixes: prefixes of keys that are credentials, besides those of sessions. What follows
+            the prefix is recorded as a hash, and a strategy does not keep these keys.
         rotate_seconds: a part of the log is written when it is this old ...
         rotate_bytes: ... or when its requests take this much memory, or half of `memory_bytes`.
         memory_bytes: most memory for requests that are not written; further ones are dropped and counted.
@@ -82,6 +86,7 @@ class Recorder:
         parent_of: ParentOf = None,
         format: str = "parquet",
         salt: str | bytes | None = None,
+        salt_prefixes: Iterable[str] = (),
         rotate_seconds: float = 600.0,
         rotate_bytes: int = 16 << 20,
         memory_bytes: int = 64 << 20,
@@ -98,6 +103,7 @@ class Recorder:
             sample=sample,
             format=format,
             salt=salt.encode() if isinstance(salt, str) else salt,
+            salt_prefixes=_prefixes(salt_prefixes),
             parents=[] if patterns is None or callable(patterns) else list(patterns),
             rotate_seconds=rotate_seconds,
             rotate_bytes=rotate_bytes,
@@ -151,9 +157,14 @@ class Recorder:
         _close_recorder_on_close(client, self)
 
     def _begin_record_of(self, name: str) -> _BeginRecord:
+        begin_record: _BeginRecord
         if not REQUESTS[name].is_read:
-            return _begin_write_record
-        return self._begin_bulk_record if name in BULK_METHODS else self._begin_read_record
+            begin_record = _begin_write_record
+        else:
+            begin_record = (
+                self._begin_bulk_record if name in BULK_METHODS else self._begin_read_record
+            )
+        return _noting_changes(begin_record) if REQUESTS[name].changes_in_place else begin_record
 
     def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
         raise BadSetting("this client has a recorder already")
@@ -220,6 +231,9 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
+            request.note_changed(
+                [key for name, key, *_ in calls if REQUESTS[name].changes_in_place]
+            )
             is_recorded = self._begin_read(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
@@ -332,6 +346,13 @@ class Recorder:
         setattr(client, name, functools.wraps(method)(wrapper))
 
 
+def _prefixes(salt_prefixes: Iterable[str]) -> list[str]:
+    prefixes = list(salt_prefixes)
+    if isinstance(salt_prefixes, str) or not all(isinstance(text, str) for text in prefixes):
+        raise BadSetting(f'salt_prefixes={salt_prefixes!r}: write a tuple of texts, as ("token:",)')
+    return prefixes
+
+
 def _is_async(method: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(method))
 
@@ -347,6 +368,20 @@ def _begin_write_record(
 ) -> tuple[Any, bool]:
     request.begin_write()
     return key, True
+
+
+def _noting_changes(begin_record: _BeginRecord) -> _BeginRecord:
+    """Return what also notes that the application changes the key of the call, or the keys, in place."""
+
+    def begin_change_record(
+        request: _native.RecordedRequest, key: Any, parent: Any
+    ) -> tuple[Any, bool]:
+        key, is_recorded = begin_record(request, key, parent)
+        if not is_package_call.get():
+            request.note_changed(key if isinstance(key, list) else [key])
+        return key, is_recorded
+
+    return begin_change_record
 
 
 def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:

@@ -350,6 +350,66 @@ except Exception as error:
     assert lines[:3] == ["True", "True True", "BadSetting"], completed.stdout + completed.stderr
 
 
+SESSION_ENGINES = ["cache", "cached_db", "db"]
+
+
+@pytest.mark.parametrize("engine", SESSION_ENGINES)
+@pytest.mark.parametrize("is_imported_before", [False, True])
+def test_check_refuses_sessions_and_a_strategy_in_one_cache(
+    tmp_path: Path, engine: str, is_imported_before: bool
+) -> None:
+    strategy_file = tmp_path / "best.strategy"
+    strategy_file.write_text("glasscache-strategy 1\nstrategy lru:10\n")
+    options = {"strategy": str(strategy_file), "near_never": ["cart:"]}
+    settings = {"SESSION_ENGINE": f"django.contrib.sessions.backends.{engine}"}
+    program = "import glasscache.contrib.django" * is_imported_before + CHECK_PROGRAM
+    completed = run_site(program, settings=settings, OPTIONS=options)
+    if engine == "db":
+        assert completed.returncode == 0, completed.stderr
+        return
+    assert completed.returncode == 1
+    assert "glasscache.E002" in completed.stderr
+    assert 'SESSION_CACHE_ALIAS = "sessions"' in completed.stderr
+    silenced = {**settings, "SILENCED_SYSTEM_CHECKS": ["glasscache.E002"]}
+    assert run_site(program, settings=silenced, OPTIONS=options).returncode == 0
+    plain = {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": ADDRESS}
+    strategic = {**plain, "OPTIONS": options}
+    apart = {
+        **settings,
+        "SESSION_CACHE_ALIAS": "sessions",
+        "CACHES": {"default": strategic, "sessions": plain},
+    }
+    completed = run_site(program, settings=apart)
+    assert completed.returncode == 0, completed.stderr
+
+
+def test_sessions_of_an_engine_with_a_prefix_of_its_own_are_not_kept(
+    tmp_path: Path, glasscache_server: Server
+) -> None:
+    strategy_file = tmp_path / "best.strategy"
+    strategy_file.write_text("glasscache-strategy 1\nstrategy lru:10\n")
+    program = """
+import sys, types
+engine = types.ModuleType("visitors")
+class SessionStore: cache_key_prefix = "visitor-"
+engine.SessionStore = SessionStore
+sys.modules["visitors"] = engine
+from django.core.cache import cache
+client = cache._cache.client
+for key, calls in (("visitor-1", 3), ("page-1", 1)):
+    cache.set(key, 1)
+    before = client.near_stats()["calls"]
+    for _ in range(3): cache.get(key)
+    print(client.near_stats()["calls"] - before == calls)
+"""
+    settings = {"SESSION_ENGINE": "visitors"}
+    options = {"strategy": str(strategy_file), "timeout": 5}
+    completed = run_site(
+        program, settings=settings, LOCATION=glasscache_server.address, OPTIONS=options
+    )
+    assert completed.stdout.split() == ["True", "True"], completed.stderr
+
+
 def test_the_check_has_the_tag_of_caches_and_a_message_for_each_option() -> None:
     program = """
 import glasscache.contrib.django

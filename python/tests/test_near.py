@@ -634,3 +634,102 @@ def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
         # A request that is under way when the watch begins may fetch a key again.
         expected = [2, 1] if not coherent else [max(2, calls[0]), max(1, calls[1])]
         assert calls == expected, completed.stdout + completed.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [{"stale": 30}, {"early": True}, {"stale": 30, "early": 0.5}], ids=str
+)
+@pytest.mark.parametrize("in_request", [False, True])
+def test_values_with_a_stale_time_are_served_by_the_process_while_they_are_fresh(
+    server: Any,
+    save_strategy: Callable[[str], str],
+    namespace: str,
+    options: dict[str, Any],
+    in_request: bool,
+) -> None:
+    rules = "remote" if in_request else "lru:100"
+    client = Client(
+        server.address, namespace=namespace, strategy=save_strategy(f"strategy {rules}")
+    )
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(1)
+        return len(made)
+
+    with client.request() if in_request else contextlib.nullcontext():
+        for _ in range(2):
+            assert client.get_or_set("k", make, ttl=600, lease=5, **options) == 1
+        calls_before = client.near_stats()["calls"]
+        for _ in range(5):
+            assert client.get_or_set("k", make, ttl=600, lease=5, **options) == 1
+        stats = client.near_stats()
+    assert stats["calls"] == calls_before
+    assert stats["near_hits"] + stats["held_hits"] >= 5
+    assert client.stats()["near_hits"] >= 5
+
+
+def test_a_value_that_the_process_holds_and_that_is_due_is_refilled_by_what_the_server_has(
+    server: Any, save_strategy: Callable[[str], str], namespace: str, other_client: Client
+) -> None:
+    client = Client(server.address, namespace=namespace, strategy=save_strategy("strategy lru:9"))
+    options: dict[str, Any] = {"ttl": 600, "stale": 30, "lease": 5}
+    other_client.set("stale", "old", ttl=20)
+    other_client.set("gone", "old", ttl=20)
+    other_client.set("renewed", "old", ttl=20)
+    for key in ("stale", "gone", "renewed"):
+        assert client.get(key) == "old"
+    other_client.delete("gone")
+    other_client.set("renewed", "by another", ttl=500)
+    assert client.get_or_set("stale", lambda: "new", **options) == "new"
+    assert client.get_or_set("gone", lambda: "new", **options) == "new"
+    assert client.get_or_set("renewed", lambda: "new", **options) == "by another"
+    for key in ("stale", "gone"):
+        assert other_client.get(key) == "new"
+
+
+def test_a_key_that_is_never_kept_is_read_once_for_get_or_set(
+    server: Any, save_strategy: Callable[[str], str], namespace: str
+) -> None:
+    client = Client(
+        server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy lru:9"),
+        near_never=("cart:",),
+    )
+    for expected_reads in range(1, 4):
+        client.get_or_set("cart:1", lambda: 1, ttl=600, stale=30, lease=5)
+        assert client.near_stats()["reads"] == 0, expected_reads
+
+
+def test_an_asyncio_client_serves_values_with_a_stale_time_from_the_process(
+    server: Any, save_strategy: Callable[[str], str], namespace: str
+) -> None:
+    async def main() -> None:
+        client = AsyncClient(
+            server.address, namespace=namespace, strategy=save_strategy("strategy lru:9")
+        )
+        for _ in range(7):
+            assert await client.get_or_set("k", lambda: 1, ttl=600, stale=30, lease=5) == 1
+        assert client.near_stats()["near_hits"] >= 5
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_the_memory_of_rules_is_counted_and_is_about_that_of_their_file(
+    server: Any, save_strategy: Callable[[str], str]
+) -> None:
+    rules = [" ".join(f"c:{rule}:{key}f" for key in range(10)) for rule in range(3000)]
+    together = save_strategy(
+        "\n".join(["strategy together:60", *(f"together {rule}" for rule in rules)])
+    )
+    fixed = save_strategy("strategy fixed:3\nkey a\nkey b\nkey c")
+    client = Client(server.address, strategy=together)
+    assert 0.9 < client.near_stats()["rules_bytes"] / sum(map(len, rules)) < 1.4
+    client = Client(server.address, strategy=fixed)
+    assert 3 * 50 < client.near_stats()["rules_bytes"] < 3 * 1000
+    assert client.near_stats()["fixed_bytes"] == 0
+    client.set("a", "x" * 1000)
+    client.get("a")
+    assert client.near_stats()["fixed_bytes"] >= 1000

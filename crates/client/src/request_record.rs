@@ -19,6 +19,10 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
     /// Notes that a call begins which writes.
     fn begin_write(&self);
 
+    /// Notes that the application changes a key (without its namespace) in place, as by `add`, `cas` or `incr`, or reads
+    /// the unique for it: a strategy that is chosen by the record does not keep it.
+    fn note_changed_key(&self, key: &[u8]);
+
     /// Notes the bytes of the value that the read at a position found, as stored remotely.
     fn set_size(&self, read_position: usize, value_bytes: usize);
 

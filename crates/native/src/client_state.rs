@@ -153,6 +153,16 @@ impl ClientState {
         near::forget(self.near_binding.as_ref(), key)
     }
 
+    /// Whether a read of a key by the strategy is held afterwards, so that `near_life` tells of it.
+    fn holds_reads_of(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        near::holds_reads_of(self.near_binding.as_ref(), key)
+    }
+
+    /// Return (seconds left at least or -1, compute info) of the value that the process holds; None: it holds none.
+    fn near_life(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<(f64, Option<(f64, f64)>)>> {
+        near::life(self.near_binding.as_ref(), self.codec(), key)
+    }
+
     /// Return the counters of the strategy, or None without one.
     fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         near::stats(py, self.near_binding.as_ref())

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glasscache_client::Client as Core;
 use glasscache_client::near::{
-    self, ChildrenOf, ClientNearCache, NearValue, RolloutShare, StrategyOptions,
+    self, ChildrenOf, ClientNearCache, ItemEnd, NearValue, NeverRules, RolloutShare,
+    StrategyOptions,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::computed_value::compute_info_to_seconds;
 use crate::keys::key_bytes;
 use crate::settings::Codec;
 use crate::{error, signals, value as conversion};
@@ -22,6 +24,8 @@ pub(crate) struct Strategy {
     pub(crate) options: StrategyOptions,
     /// The context variable with the scope of the current request.
     scope_variable: Py<PyAny>,
+    /// The context variable that is true in calls that the package makes to fill a key.
+    package_call_variable: Py<PyAny>,
 }
 
 #[pymethods]
@@ -31,7 +35,7 @@ impl Strategy {
         clippy::too_many_arguments,
         reason = "the settings of a strategy, each with its own type"
     )]
-    #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, share, share_by, near_check))]
+    #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, package_call, share, share_by, near_check, never, allow))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -39,9 +43,12 @@ impl Strategy {
         coherent: bool,
         children_of: Option<Py<PyAny>>,
         scopes: Py<PyAny>,
+        package_call: Py<PyAny>,
         share: Option<f64>,
         share_by: &str,
         near_check: f64,
+        never: Vec<String>,
+        allow: Vec<String>,
     ) -> PyResult<Self> {
         let path_text = path.display();
         let bad_strategy = |reason: String| {
@@ -64,9 +71,10 @@ impl Strategy {
             children_of: children_of.map(wrap_children_of),
             share: share.map(|share| RolloutShare { fraction: share, by: shared_by }),
             near_check,
+            never: NeverRules { prefixes: never, allowed_prefixes: allow, ..NeverRules::default() },
             ..StrategyOptions::new(strategy_file)
         };
-        Ok(Self { options, scope_variable: scopes })
+        Ok(Self { options, scope_variable: scopes, package_call_variable: package_call })
     }
 }
 
@@ -142,6 +150,37 @@ pub(crate) fn forget(binding: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> P
     forget_result.map_err(|error| error::from_client_error(py, &error))
 }
 
+/// Whether a read of a key by the strategy is held afterwards, so that [`life`] tells of it.
+pub(crate) fn holds_reads_of(
+    binding: Option<&NearBinding>,
+    key: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let Some(binding) = binding else { return Ok(false) };
+    let scope = binding.scope(key.py())?;
+    Ok(binding.near_cache.holds_reads_of(key_bytes(key)?, scope.as_deref()))
+}
+
+/// Of the value under a key that a read gets without a call: the seconds that its item has left at least (-1: it has no
+/// TTL), and the Unix time when it was computed and the seconds that this took, if they were stored.
+pub(crate) fn life(
+    binding: Option<&NearBinding>,
+    codec: &Codec,
+    key: &Bound<'_, PyAny>,
+) -> PyResult<Option<(f64, Option<(f64, f64)>)>> {
+    let Some(binding) = binding else { return Ok(None) };
+    let (scope, now) = (binding.scope(key.py())?, Instant::now());
+    let held_value = binding.near_cache.held_value(key_bytes(key)?, scope.as_deref(), now);
+    Ok(held_value.and_then(|(value, item_end)| {
+        let seconds_left = match item_end {
+            ItemEnd::Unknown => return None,
+            ItemEnd::Never => -1.0,
+            ItemEnd::At(end) => end.saturating_duration_since(now).as_secs_f64(),
+        };
+        let compute_info = codec.inner.compute_info(value.flags, &value.bytes);
+        Some((seconds_left, compute_info.map(|(info, ..)| compute_info_to_seconds(info))))
+    }))
+}
+
 /// The counters as a table, or `None` without a strategy.
 pub(crate) fn stats<'py>(
     py: Python<'py>,
@@ -155,6 +194,16 @@ pub(crate) struct NearBinding {
     pub(crate) near_cache: Arc<ClientNearCache>,
     /// The context variable with the scope of the current request.
     scope_variable: Py<PyAny>,
+    /// The context variable that is true in calls that the package makes to fill a key.
+    package_call_variable: Py<PyAny>,
+}
+
+/// Whether the current call of a client with a strategy is one by which the package fills a key.
+pub(crate) fn is_package_call(py: Python<'_>, binding: Option<&NearBinding>) -> bool {
+    binding.is_some_and(|binding| {
+        let value = binding.package_call_variable.bind(py).call_method0(intern!(py, "get"));
+        value.and_then(|value| value.is_truthy()).unwrap_or(false)
+    })
 }
 
 impl NearBinding {
@@ -164,9 +213,11 @@ impl NearBinding {
         core: &Core,
         strategy: Option<&Py<Strategy>>,
     ) -> Option<Self> {
+        let strategy = strategy?.get();
         Some(Self {
             near_cache: core.near()?.clone(),
-            scope_variable: strategy?.get().scope_variable.clone_ref(py),
+            scope_variable: strategy.scope_variable.clone_ref(py),
+            package_call_variable: strategy.package_call_variable.clone_ref(py),
         })
     }
 
@@ -207,6 +258,8 @@ impl NearBinding {
             ("fixed_loaded", stats.fixed_loaded),
             ("near_items", stats.near_items),
             ("near_bytes", stats.near_bytes),
+            ("fixed_bytes", stats.fixed_bytes),
+            ("rules_bytes", stats.rules_bytes),
         ];
         for (name, value) in counters {
             table.set_item(name, value)?;

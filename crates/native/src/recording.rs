@@ -69,7 +69,7 @@ impl Recorder {
 #[pymethods]
 impl Recorder {
     #[new]
-    #[pyo3(signature = (folder, *, sample, format, salt, parents, rotate_seconds, rotate_bytes, memory_bytes, current_request, blocks))]
+    #[pyo3(signature = (folder, *, sample, format, salt, salt_prefixes, parents, rotate_seconds, rotate_bytes, memory_bytes, current_request, blocks))]
     #[expect(clippy::too_many_arguments, reason = "the settings of a recorder, by name")]
     fn new(
         py: Python<'_>,
@@ -77,6 +77,7 @@ impl Recorder {
         sample: f64,
         format: &str,
         salt: Option<Vec<u8>>,
+        salt_prefixes: Vec<String>,
         parents: Vec<String>,
         rotate_seconds: f64,
         rotate_bytes: usize,
@@ -103,6 +104,7 @@ impl Recorder {
             sample,
             format,
             salt,
+            salt_prefixes,
             parents: parent_patterns,
             rotate_after,
             rotate_bytes,
@@ -204,6 +206,14 @@ impl RecordedRequest {
     /// Note that a call begins which writes.
     fn begin_write(&self) {
         self.0.begin_write();
+    }
+
+    /// Note that the application changes keys in place, or reads the uniques for it.
+    fn note_changed(&self, keys: Vec<Bound<'_, PyAny>>) {
+        // What is not a key the call itself refuses.
+        for key in keys.iter().filter_map(|key| key_bytes(key).ok()) {
+            self.0.note_changed_key(key);
+        }
     }
 
     /// Note that the caller of a call has resumed.

@@ -17,6 +17,8 @@ pub(crate) struct FinishedRequest {
     pub(crate) reads: Vec<ReadEntry>,
     /// The keys and parents of the reads, one after the other.
     pub(crate) key_text: Vec<u8>,
+    /// The keys that are changed in place, each after its length in two bytes.
+    pub(crate) changed_text: Vec<u8>,
     pub(crate) writes: u32,
     /// The keys of each call that read.
     pub(crate) keys_of_calls: Vec<u32>,
@@ -67,6 +69,28 @@ impl FinishedRequest {
         self.key_text.extend_from_slice(parent_key);
     }
 
+    /// Notes that a key is changed in place; beyond the bound of a request it marks it as too large instead.
+    pub(crate) fn append_changed_key(&mut self, key: &[u8]) {
+        let Ok(key_bytes) = u16::try_from(key.len()) else { return };
+        if self.footprint_bytes() + key.len() > REQUEST_BYTES_MAX {
+            self.is_too_large = true;
+            return;
+        }
+        self.changed_text.extend_from_slice(&key_bytes.to_le_bytes());
+        self.changed_text.extend_from_slice(key);
+    }
+
+    /// The keys that are changed in place.
+    pub(crate) fn changed_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let mut remaining = self.changed_text.as_slice();
+        std::iter::from_fn(move || {
+            let (length, tail) = remaining.split_first_chunk()?;
+            let (key, tail) = tail.split_at_checked(u16::from_le_bytes(*length).into())?;
+            remaining = tail;
+            Some(key)
+        })
+    }
+
     /// The key of a read.
     pub(crate) fn key(&self, read: ReadEntry) -> &[u8] {
         let start = read.text_offset as usize;
@@ -88,5 +112,6 @@ impl FinishedRequest {
             + self.reads.len() * size_of::<ReadEntry>()
             + self.keys_of_calls.len() * size_of::<u32>()
             + self.key_text.len()
+            + self.changed_text.len()
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the folder of a request log: `items` and `requests`, in one pair of files or in parts of several processes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::log::RequestLog;
+
+use crate::meta::changed_of_meta;
 
 /// The extensions of the files of a log.
 const EXTENSIONS: [&str; 2] = ["parquet", "jsonl"];
@@ -79,8 +82,10 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if !folder.exists() {
         return Err(ReadError::NoFolder(folder.to_owned()));
     }
+    let changed = read_changed(folder);
     if let Some(pair) = find_single_pair(folder) {
-        let log = read_pair(&pair)?;
+        let mut log = read_pair(&pair)?;
+        log.items.changed = changed;
         let (parts, mut left_out) = list_parts(folder)?;
         left_out.extend(parts.iter().map(|part| {
             let read_file = pair.requests_path.file_name().unwrap_or_default().to_string_lossy();
@@ -109,8 +114,15 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
             None => ReadError::NoLog(folder),
         });
     }
-    let log = RequestLog::merge(&logs, &folder.to_string_lossy())?;
+    let mut log = RequestLog::merge(&logs, &folder.to_string_lossy())?;
+    log.items.changed = changed;
     Ok(FolderLog { log, left_out })
+}
+
+/// What the log has as changed in place: of a log of an earlier version, or without `meta.json`, nothing.
+fn read_changed(folder: &Path) -> BTreeSet<String> {
+    let content = std::fs::read(folder.join("meta.json")).unwrap_or_default();
+    serde_json::from_slice(&content).map_or_else(|_| BTreeSet::new(), |meta| changed_of_meta(&meta))
 }
 
 impl fmt::Display for LeftOutPart {

@@ -39,6 +39,7 @@
 
 mod finished;
 mod folder;
+mod meta;
 mod options;
 mod parents;
 mod part;

@@ -36,6 +36,8 @@ pub struct Options {
     pub format: FileFormat,
     /// If given, keys are replaced by the first 16 bytes of the SHA-256 of salt and key, in hexadecimal digits.
     pub salt: Option<Vec<u8>>,
+    /// Keys with these prefixes are credentials, as those of sessions are: the rest of them is replaced by a hash.
+    pub salt_prefixes: Vec<String>,
     /// How a key names its parent.
     pub parents: ParentPatterns,
     /// A part of the log is written when it is this old.
@@ -56,6 +58,7 @@ impl Options {
             sample: 1.0,
             format: FileFormat::default(),
             salt: None,
+            salt_prefixes: Vec::new(),
             parents: ParentPatterns::default(),
             rotate_after: Duration::from_mins(10),
             rotate_bytes: 16 << 20,
@@ -90,6 +93,11 @@ impl Options {
     pub fn check(&self) -> Result<(), RecordError> {
         if !(0.0..=1.0).contains(&self.sample) {
             return Err(RecordError::Sample(self.sample));
+        }
+        if self.salt_prefixes.iter().any(String::is_empty) {
+            let reason =
+                "salt_prefixes has an empty prefix, which is that of every key: write salt instead";
+            return Err(RecordError::Bound(reason));
         }
         if self.rotate_after.is_zero() || self.rotate_bytes == 0 {
             let reason = "a part of the log needs an age above 0 and a size above 0";

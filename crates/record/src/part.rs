@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use glasscache_sim::trace::log::{
-    CallTimes, Items, NONE, RequestLog, Requests, hashed_session_key,
+    CallTimes, Items, NONE, RequestLog, Requests, hashed_credential_key, hashed_session_key,
+    name_of_hidden_keys, prefix_of_hashed_key,
 };
 use sha2::{Digest, Sha256};
 
@@ -55,6 +56,9 @@ impl LogPart {
                 self.items.sizes[item as usize] = read.value_bytes;
             }
             self.requests.items.push(item);
+        }
+        for key in request.changed_keys() {
+            self.items.changed.insert(logged_key(key, options));
         }
         let page_key = request.page.as_deref();
         let page = page_key.map_or(NONE, |key| self.intern_item(key, None, options));
@@ -111,7 +115,12 @@ impl LogPart {
     fn new_item(&mut self, key: &[u8], options: &Options) -> u32 {
         let item = self.items.keys.len() as u32;
         self.item_of_key.insert(key.into(), item);
-        self.items.keys.push(logged_key(key, options.salt.as_deref()));
+        let name = logged_key(key, options);
+        // A client has no use for the hash of a key: what is hidden is not kept.
+        if let Some(prefix) = prefix_of_hashed_key(&name).filter(|_| options.salt.is_none()) {
+            self.items.changed.insert(name_of_hidden_keys(prefix));
+        }
+        self.items.keys.push(name);
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
         self.has_named_parent.push(false);
@@ -137,12 +146,17 @@ impl LogPart {
     }
 }
 
-/// A key as the log names it: its hash if it is a session or there is a salt, its text, or its bytes with escapes if they are not UTF-8.
-fn logged_key(key: &[u8], salt: Option<&[u8]>) -> String {
+/// A key as the log names it: its hash if it is a credential or there is a salt, its text, or its bytes with escapes if they are not UTF-8.
+fn logged_key(key: &[u8], options: &Options) -> String {
+    let salt = options.salt.as_deref();
     let text =
         std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned);
     if let Some(name_of_session) = hashed_session_key(&text, salt) {
         return name_of_session;
+    }
+    let credential_name = || hashed_credential_key(&text, &options.salt_prefixes, salt);
+    if let Some(name) = credential_name().filter(|_| salt.is_none()) {
+        return name;
     }
     if let Some(salt) = salt {
         let hash: [u8; 32] = Sha256::new().chain_update(salt).chain_update(key).finalize().into();
@@ -212,10 +226,19 @@ mod tests {
 
     #[test]
     fn keys_are_hashed_with_the_salt_or_escaped() {
-        assert_eq!(logged_key(b"user:17", None), "user:17");
-        assert_eq!(logged_key(b"\xff\x01k", None), "\\xff\\x01k");
-        let hashed = logged_key(b"user:17", Some(b"salt"));
+        let mut options = Options::new("log");
+        assert_eq!(logged_key(b"user:17", &options), "user:17");
+        assert_eq!(logged_key(b"\xff\x01k", &options), "\\xff\\x01k");
+        options.salt_prefixes = vec!["token:".to_owned()];
+        for key in ["token:secret", ":1:token:secret"] {
+            let name = logged_key(key.as_bytes(), &options);
+            assert!(name.starts_with(key.strip_suffix("secret").unwrap()), "{name}");
+            assert!(!name.contains("secret"), "{name}");
+        }
+        options.salt = Some(b"salt".to_vec());
+        let hashed = logged_key(b"user:17", &options);
         assert_eq!(hashed.len(), 32);
-        assert_ne!(hashed, logged_key(b"user:17", Some(b"pepper")));
+        options.salt = Some(b"pepper".to_vec());
+        assert_ne!(hashed, logged_key(b"user:17", &options));
     }
 }

@@ -104,6 +104,12 @@ impl Request {
         });
     }
 
+    /// Notes that the application changes a key in place: it depends on the present value (`add`, `cas`, `incr`,
+    /// `append`), or read the unique on which a later write will.
+    pub fn note_changed_key(&self, key: &[u8]) {
+        self.update_state(|state| state.record.append_changed_key(key));
+    }
+
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
     pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, value_bytes: usize) {
         if index < recorded_reads.read_count {
@@ -153,6 +159,10 @@ impl RequestRecord for Request {
 
     fn begin_write(&self) {
         self.begin_write();
+    }
+
+    fn note_changed_key(&self, key: &[u8]) {
+        self.note_changed_key(key);
     }
 
     fn set_size(&self, read_index: usize, value_bytes: usize) {

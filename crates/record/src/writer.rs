@@ -1,18 +1,21 @@
 //! The thread that writes parts of the log: files beside their names and renamed, so that none is ever incomplete.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use glasscache_sim::trace::log::RequestLog;
+use glasscache_sim::trace::log::{RequestLog, keys_and_patterns_of};
 use serde_json::{Map, Value, json};
 
 use crate::finished::FinishedRequest;
 use crate::folder::{TEMPORARY_SUFFIX, parse_part_name};
+use crate::meta::changed_of_meta;
 use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
 use crate::writer_queue::{WriterMessage, WriterState};
@@ -133,6 +136,20 @@ impl Writer {
     }
 }
 
+/// Makes the folder if it is missing, for its user alone: what requests read may tell who made them.
+fn create_private_folder(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(FOLDER_MODE).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        result => result,
+    }
+}
+
+/// Of a log's folder: to be read and written by its user.
+const FOLDER_MODE: u32 = 0o700;
+
 /// The folder of the log, where this process writes under a number that no other living process has.
 pub(crate) struct LogFolder {
     path: PathBuf,
@@ -149,7 +166,7 @@ impl LogFolder {
     /// Takes the lowest free number in the folder, which is made if it is missing.
     pub(crate) fn open(options: &Options) -> io::Result<Self> {
         let path = options.folder.clone();
-        std::fs::create_dir_all(&path)?;
+        create_private_folder(&path)?;
         let (instance, lock) = claim_instance(&path)?;
         let mut next_part = 0;
         for entry in std::fs::read_dir(&path)? {
@@ -201,16 +218,17 @@ impl LogFolder {
         let written_bytes = items_file.finish()? + requests_file.finish()?;
         let newly_dropped = dropped - self.reported_dropped;
         self.reported_dropped = dropped;
-        self.update_meta(log.requests.len(), newly_dropped, writes, options)?;
+        let part_counts =
+            PartCounts { requests: log.requests.len(), dropped: newly_dropped, writes };
+        self.update_meta(part_counts, &log.items.changed, options)?;
         Ok(written_bytes)
     }
 
     /// Adds to what `meta.json` counts of this instance. Other processes change other instances of the same file.
     fn update_meta(
         &self,
-        request_count: usize,
-        newly_dropped: u64,
-        writes: u64,
+        part_counts: PartCounts,
+        changed_keys: &BTreeSet<String>,
         options: &Options,
     ) -> io::Result<()> {
         let lock = open_lock(&self.path.join(".meta.lock"))?;
@@ -223,15 +241,21 @@ impl LogFolder {
         meta.insert("sampled_by".to_owned(), json!("request"));
         meta.insert("hashed_keys".to_owned(), json!(options.salt.is_some()));
         meta.insert("has_base_us".to_owned(), json!(options.has_base));
+        if !changed_keys.is_empty() {
+            let mut changed = changed_of_meta(&meta);
+            changed.extend(changed_keys.iter().cloned());
+            let changed = keys_and_patterns_of(changed.iter().map(String::as_str));
+            meta.insert("changed".to_owned(), json!(changed));
+        }
         let instances = meta.entry("instances").or_insert_with(|| json!({}));
         let previous_counts = &instances[self.instance.to_string()];
         let new_total = |name: &str, increment: u64| {
             json!(previous_counts[name].as_u64().unwrap_or(0) + increment)
         };
         let counts = json!({
-            "requests": new_total("requests", request_count as u64),
-            "dropped": new_total("dropped", newly_dropped),
-            "writes": new_total("writes", writes),
+            "requests": new_total("requests", part_counts.requests as u64),
+            "dropped": new_total("dropped", part_counts.dropped),
+            "writes": new_total("writes", part_counts.writes),
         });
         if let Some(instances) = instances.as_object_mut() {
             instances.insert(self.instance.to_string(), counts);
@@ -240,6 +264,13 @@ impl LogFolder {
         serde_json::to_writer_pretty(&file.file, &meta)?;
         file.finish().map(|_| ())
     }
+}
+
+/// What a part adds to the counts of its instance.
+struct PartCounts {
+    requests: usize,
+    dropped: u64,
+    writes: u64,
 }
 
 /// The lowest number whose lock no living process holds.

@@ -167,6 +167,7 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_texts(&items.keys);
     packer.append_u32s(&items.parents);
     packer.append_u32s(&items.sizes);
+    packer.append_texts(&Vec::from_iter(items.changed.iter().cloned()));
     packer.append_u64s(&requests.numbers);
     packer.append_u64s(&requests.times_us);
     packer.append_column(requests.instances.iter().map(|instance| instance.to_le_bytes()));
@@ -236,6 +237,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
         keys: unpacker.unpack_texts()?,
         parents: unpacker.unpack_u32s()?,
         sizes: unpacker.unpack_u32s()?,
+        changed: unpacker.unpack_texts()?.into_iter().collect(),
     };
     let mut requests = Requests {
         numbers: unpacker.unpack_u64s()?,

@@ -10,14 +10,16 @@
 //! ```
 //!
 //! Rules that were learned have lines of their own, `together <key pattern> <key pattern> ...` and
-//! `together-page <key pattern> <key pattern> ...`; [`crate::together`] describes the patterns.
+//! `together-page <key pattern> <key pattern> ...`; [`crate::together`] describes the patterns. What is not kept
+//! ([`crate::never_kept`]) is in lines of `never <key or pattern>`, `never-prefix <prefix>` and `allow-prefix <prefix>`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use crate::never_kept::NeverRules;
 pub use crate::notation::{FixedRule, LocalRule, Strategy, StrategyError, parse_bytes};
-use crate::together::{TogetherRule, TogetherRules};
+use crate::together::{TogetherRule, TogetherRules, TogetherRulesBuilder};
 
 /// The first word of a strategy file; the number of its version follows.
 const FILE_MAGIC: &str = "glasscache-strategy";
@@ -39,6 +41,8 @@ pub struct StrategyFile {
     pub children: Vec<(String, String)>,
     /// The learned rules.
     pub learned: LearnedTogetherRules,
+    /// What is not kept, besides sessions.
+    pub never: NeverRules,
 }
 
 /// Rules that were learned from a log.
@@ -73,7 +77,8 @@ impl FromStr for StrategyFile {
             .map_err(|reason| file_error(1, reason))?;
         let (mut strategy, mut file) = (None, Self::default());
         let (mut fixed_keys, mut parent_by_child) = (HashSet::new(), ParentByChild::default());
-        let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
+        let (mut with_items, mut with_pages) =
+            (TogetherRulesBuilder::default(), TogetherRulesBuilder::default());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (line_kind, arguments) = line.split_once(' ').unwrap_or((line, ""));
             let invalid_line =
@@ -98,17 +103,26 @@ impl FromStr for StrategyFile {
                     }
                 }
                 "forecast" => file.forecast.push(parse_forecast(arguments).map_err(invalid_line)?),
-                "together" => with_items.push(parse_rule()?),
-                "together-page" => with_pages.push(parse_rule()?),
+                "never" if !arguments.is_empty() => {
+                    file.never.keys_and_patterns.insert(arguments.to_owned());
+                }
+                "never-prefix" => {
+                    file.never.prefixes.push(parse_prefix(arguments).map_err(invalid_line)?);
+                }
+                "allow-prefix" => {
+                    file.never
+                        .allowed_prefixes
+                        .push(parse_prefix(arguments).map_err(invalid_line)?);
+                }
+                "together" => with_items.add(&parse_rule()?),
+                "together-page" => with_pages.add(&parse_rule()?),
                 _ => return Err(file_error(index + 1, unknown_line_message(line_kind))),
             }
         }
         file.strategy =
             strategy.ok_or_else(|| file_error(2, "no line begins with `strategy`".into()))?;
-        file.learned = LearnedTogetherRules {
-            with_items: TogetherRules::new(with_items),
-            with_pages: TogetherRules::new(with_pages),
-        };
+        file.learned =
+            LearnedTogetherRules { with_items: with_items.build(), with_pages: with_pages.build() };
         Ok(file)
     }
 }
@@ -125,9 +139,16 @@ fn check_first_line(first_line: &str) -> Result<(), String> {
 
 fn unknown_line_message(line_kind: &str) -> String {
     format!(
-        "unknown rule `{line_kind}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
-         save the strategy again with the version of glasscache that reads it"
+        "unknown rule `{line_kind}`: a line begins with strategy, forecast, key, child, together, together-page, never, \
+         never-prefix, allow-prefix or #; save the strategy again with the version of glasscache that reads it"
     )
+}
+
+fn parse_prefix(prefix: &str) -> Result<String, String> {
+    if prefix.is_empty() {
+        return Err("needs a prefix of keys".to_owned());
+    }
+    Ok(prefix.to_owned())
 }
 
 fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
@@ -205,6 +226,16 @@ impl fmt::Display for StrategyFile {
         for rule in self.learned.with_pages.rules() {
             writeln!(f, "together-page {rule}")?;
         }
-        Ok(())
+        write_never_rules(&self.never, f)
     }
+}
+
+fn write_never_rules(never: &NeverRules, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for prefix in &never.prefixes {
+        writeln!(f, "never-prefix {prefix}")?;
+    }
+    for prefix in &never.allowed_prefixes {
+        writeln!(f, "allow-prefix {prefix}")?;
+    }
+    never.keys_and_patterns.iter().try_for_each(|key| writeln!(f, "never {key}"))
 }

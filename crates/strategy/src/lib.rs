@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod file;
+pub mod key_prefixes;
 pub mod local_cache;
 pub mod near_values;
+pub mod never_kept;
 pub mod notation;
 pub mod policy;
 pub mod rollout;

@@ -118,6 +118,11 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         self.value_count
     }
 
+    /// Whether it may hold a value at all.
+    pub fn has_room(&self) -> bool {
+        !matches!(self.policy, AnyPolicy::Nothing)
+    }
+
     /// Whether it holds as much as it ever will: it had to evict something, or it keeps nothing.
     pub fn is_full(&self) -> bool {
         self.has_evicted || matches!(self.policy, AnyPolicy::Nothing)

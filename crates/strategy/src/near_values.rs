@@ -83,6 +83,15 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         self.remove_stale(key, |_| false);
     }
 
+    /// Removes the values of the keys that `may_keep` refuses.
+    pub fn retain(&mut self, may_keep: impl Fn(&K) -> bool) {
+        let fixed_keys = self.fixed.iter_mut();
+        fixed_keys.filter(|(key, _)| !may_keep(key)).for_each(|(_, value)| *value = None);
+        let cached_keys = self.local_cache.iter().map(|(key, _)| key);
+        let refused_keys: Vec<K> = cached_keys.filter(|key| !may_keep(key)).cloned().collect();
+        refused_keys.iter().for_each(|key| self.remove(key));
+    }
+
     /// Removes all values.
     pub fn clear(&mut self) {
         self.fixed.values_mut().for_each(|value| *value = None);

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
+use crate::key_prefixes::longest_prefix;
+
 /// What every form contains, in any case.
 const COMMON_TEXT: &[u8] = b"sess";
 
@@ -44,7 +46,34 @@ pub fn is_session_key(key: &[u8]) -> bool {
 /// A name that was returned before is returned unchanged. With a salt, nothing that precedes the form is left.
 pub fn hashed_session_key(key: &str, salt: Option<&[u8]>) -> Option<String> {
     let form = find_form(key.as_bytes())?;
-    if is_hash(key.get(form.end..)?) {
+    let name_start = salt.map_or(0, |_| form.start);
+    hash_identifier(key, name_start..form.end, salt)
+}
+
+/// How a log names a key whose prefix says that the rest is a credential: the prefix, and a hash.
+pub fn hashed_credential_key(
+    key: &str,
+    prefixes: &[String],
+    salt: Option<&[u8]>,
+) -> Option<String> {
+    let prefix_length = longest_prefix(prefixes, key.as_bytes())?;
+    hash_identifier(key, 0..prefix_length, salt)
+}
+
+/// The name that stands for all hashed keys with a prefix: [`prefix_of_hashed_key`] finds the prefix in it.
+pub fn name_of_hidden_keys(prefix: &str) -> String {
+    format!("{prefix}{HASH_MARK}{}", "0".repeat(2 * HASH_BYTES))
+}
+
+/// What precedes the hash in the name of a key that [`hashed_credential_key`] returned.
+pub fn prefix_of_hashed_key(key: &str) -> Option<&str> {
+    let prefix = key.get(..key.rfind(HASH_MARK)?)?;
+    is_hash(key.get(prefix.len()..)?).then_some(prefix)
+}
+
+/// The part of a key in this range, and a hash of the key.
+fn hash_identifier(key: &str, name: Range<usize>, salt: Option<&[u8]>) -> Option<String> {
+    if is_hash(key.get(name.end..)?) {
         return Some(key.to_owned());
     }
     let hash = Sha256::new().chain_update(salt.unwrap_or_default()).chain_update(key).finalize();
@@ -52,8 +81,7 @@ pub fn hashed_session_key(key: &str, salt: Option<&[u8]>) -> Option<String> {
         let _ = write!(digits, "{byte:02x}");
         digits
     });
-    let name_start = salt.map_or(0, |_| form.start);
-    Some(format!("{}{HASH_MARK}{digits}", key.get(name_start..form.end)?))
+    Some(format!("{}{HASH_MARK}{digits}", key.get(name)?))
 }
 
 fn is_hash(identifier: &str) -> bool {

@@ -9,6 +9,7 @@ use glasscache_strategy::local_cache::LocalCache;
 use glasscache_strategy::near_values::{
     ClientContext, FetchedValue, NearValues, RelatedItems, Validity,
 };
+use glasscache_strategy::never_kept::NeverRules;
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::{ChildrenRule, store_fetched};
 use glasscache_strategy::scope::Scope;
@@ -72,11 +73,16 @@ fn strategy_file_round_trips() {
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
         children: vec![("c:0:0".into(), "c:1:4".into())],
         learned: LearnedTogetherRules {
-            with_items: TogetherRules::new(vec![
+            with_items: TogetherRules::new(&[
                 TogetherRule::parse("user:{1} profile:{1} config").unwrap(),
                 TogetherRule::parse("c:0:0 c:0:1").unwrap(),
             ]),
-            with_pages: TogetherRules::new(vec![TogetherRule::parse("p:{1} p:{1} q:{1}").unwrap()]),
+            with_pages: TogetherRules::new(&[TogetherRule::parse("p:{1} p:{1} q:{1}").unwrap()]),
+        },
+        never: NeverRules {
+            prefixes: vec!["cart:".into()],
+            allowed_prefixes: vec!["views:".into()],
+            keys_and_patterns: ["lock", "stock:*"].map(str::to_owned).into(),
         },
     };
     assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);

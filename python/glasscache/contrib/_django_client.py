@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache import BadSetting, Client, RequestRefused, UnreadableValue, ValueTooLarge
 from glasscache._native import is_session_key
 from glasscache._settings import miss_rule_of
+from glasscache.contrib._django_checks import session_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -61,8 +62,16 @@ def checked_client_options(cache_settings: CacheSettings) -> dict[str, Any]:
         _warn_once(sentence, "%s", sentence)
     return {
         **cache_settings.client_options,
+        **_never_of_sessions(cache_settings.client_options),
         "on_error": django_miss_rule(cache_settings.client_options.get("on_error", "raise")),
     }
+
+
+def _never_of_sessions(client_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `near_never` with the site's sessions, whatever they are called."""
+    if client_options.get("strategy") is None or (prefix := session_prefix()) is None:
+        return {}
+    return {"near_never": (*client_options.get("near_never", ()), prefix)}
 
 
 def _run_arithmetic(arithmetic_call: Callable[[], int | None]) -> int | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hishel import Entry
 
 from glasscache._chunks import Chunks
-from glasscache._steps import call
+from glasscache._steps import package_call as call
 from glasscache.contrib._hishel_head import GRACE_S, EntryHead, headers_as_lists
 from glasscache.errors import GlasscacheError
 

@@ -77,7 +77,7 @@ class GlassCache(AsyncCacheMethods):
             value_not_found_exception=KeyError,
         )
         self._shared = _shared_clients_for(server, options)
-        raise_if_too_late_to_check(self._shared.cache_settings)
+        raise_if_too_late_to_check(server, options, self._shared.cache_settings)
 
     @property
     def _cache(self) -> DjangoClient:

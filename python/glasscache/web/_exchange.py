@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._chunks import CHUNK_BYTES
 from glasscache._key_lease import KeyLease
-from glasscache._steps import Acquire, CallFunction, Sleep, call
+from glasscache._steps import Acquire, CallFunction, Sleep
+from glasscache._steps import package_call as call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
 from glasscache.web._lease import SELF_REDIRECT, UNCOLLAPSED_S, Fetch, Lease

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._steps import Release, call
+from glasscache._steps import Release
+from glasscache._steps import package_call as call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import UncacheableRecord, encode_record
 from glasscache.web._policy import STALE_FOR_ERROR, Refusal

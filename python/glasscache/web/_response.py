@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._steps import call
+from glasscache._steps import package_call as call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import IDENTITY, Entry
 from glasscache.web._exchange import StoredReply

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._chunks import CHUNK_BYTES, take_chunk
-from glasscache._steps import call
+from glasscache._steps import package_call as call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import GZIP, VaryRecord, encode_record
 from glasscache.web._fields import parse_whole_number

@@ -11,7 +11,7 @@ import inspect
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._steps import call
+from glasscache._steps import package_call as call
 from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
 from glasscache.web._fields import text_of
 from glasscache.web._message import NO_SETTINGS, tag_of

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::costs::{self, CallClass, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::key::KeyEncoder;
-use crate::near::RequestScope;
+use crate::near::{RequestScope, is_change_in_place};
+use crate::request::Request;
 use crate::request_record::{RecordedCall, RequestRecord};
 
 /// How long a call may take, what to do when a signal comes, and the request that it belongs to.
@@ -75,6 +76,13 @@ impl<'g> Budget<'g> {
         RecordedCall::begin_write(self.record)
     }
 
+    /// Notes in the record the key that a request of the application changes in place, if it does.
+    pub(crate) fn note_changed_key(&self, request: &Request<'_>, encoder: KeyEncoder<'_>) {
+        if let Some(record) = self.record.filter(|_| is_change_in_place(request)) {
+            request.for_each_key(|key| record.note_changed_key(&encoder.decode(key)));
+        }
+    }
+
     /// Notes in the record that a call about one key begins.
     pub(crate) fn begin_operation(
         &self,
@@ -84,6 +92,7 @@ impl<'g> Budget<'g> {
         if self.record.is_none() {
             return RecordedCall::default();
         }
+        self.note_changed_key(&operation.request(), encoder);
         match operation.class() {
             CallClass::Single(costs::OperationKind::Read, _) => {
                 self.begin_read(std::iter::once(encoder.decode(operation.key())))

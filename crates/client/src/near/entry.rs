@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_protocol::base64;
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_strategy::session_keys::is_session_key;
 
 use super::options::ByteAccounting;
 
@@ -28,13 +26,6 @@ pub(super) fn wire_key(key: &NearKey) -> WireKey<'_> {
     }
 }
 
-/// Whether a process may keep the value of a key, and fetch it ahead of need: not of a session, in any namespace.
-pub(super) fn may_keep(key: &NearKey) -> bool {
-    let (wire_form, mut decoded) = (wire_key(key), Vec::new());
-    let is_decoded = wire_form.is_base64 && base64::decode(wire_form.bytes, &mut decoded).is_some();
-    !is_session_key(if is_decoded { &decoded } else { wire_form.bytes })
-}
-
 /// A value that was found in the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearValue {
@@ -53,6 +44,33 @@ pub(super) struct NearEntry {
     pub(super) generation: u64,
     /// When it may not be served from the process any more.
     pub(super) expires_at: Option<Instant>,
+    /// When the item may end on its server.
+    pub(super) item_end: ItemEnd,
+}
+
+/// When an item may end on its server, by the TTL that came with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemEnd {
+    /// No TTL came.
+    Unknown,
+    /// It has no TTL.
+    Never,
+    /// Not before then.
+    At(Instant),
+}
+
+impl ItemEnd {
+    /// Of an item whose value a fetch that started at `started_at` found with `ttl_s` seconds left (-1: no expiry).
+    pub(super) fn of_fetch(started_at: Instant, ttl_s: Option<i64>) -> Self {
+        match ttl_s {
+            Some(-1) => Self::Never,
+            Some(ttl_s @ 1..) => {
+                let seconds = Duration::from_secs(ttl_s.unsigned_abs() - 1);
+                started_at.checked_add(seconds).map_or(Self::Unknown, Self::At)
+            }
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl NearEntry {
@@ -111,7 +129,22 @@ pub(super) fn entry_bytes(
     u32::try_from(counted_bytes).unwrap_or(u32::MAX)
 }
 
+/// The memory that a value takes.
+pub(super) fn value_bytes(value: &NearValue) -> usize {
+    block_bytes(ARC_BYTES + value.bytes.len())
+}
+
+/// The memory that a key takes, apart from the tables that have it.
+pub(super) fn key_bytes(key: &NearKey) -> usize {
+    block_bytes(ARC_BYTES + key.len())
+}
+
+/// The memory that a key of the fixed set takes, with its places in the list and in the table.
+pub(super) fn fixed_key_bytes(key: &NearKey) -> usize {
+    key_bytes(key) + size_of::<NearKey>() + (size_of::<(NearKey, Option<NearEntry>)>() + 1) * 16 / 7
+}
+
 /// The memory that an item takes.
 pub(super) fn allocated_bytes(key: &NearKey, value: &NearValue) -> usize {
-    block_bytes(ARC_BYTES + key.len()) + block_bytes(ARC_BYTES + value.bytes.len()) + TABLE_BYTES
+    key_bytes(key) + value_bytes(value) + TABLE_BYTES
 }

@@ -1,5 +1,9 @@
-//! When the fixed set is loaded, and which of its keys the servers do not have.
+//! When keys of the fixed set are loaded or refreshed, and which of them the servers do not have.
+//!
+//! A refresh fetches the keys whose values have expired, or are about to, in one call, and at most once in half of
+//! `near_ttl`. Between two refreshes a value that has expired, because its TTL is shorter, is read like any other key.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::entry::NearKey;
@@ -7,19 +11,33 @@ use super::entry::NearKey;
 /// The time from a load that failed to the next one.
 const LOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The time to the next load if only missing keys require one.
-const MISSING_RETRY_DELAY: Duration = Duration::from_mins(1);
+/// The time to the next load of keys without a value that may be kept.
+const ABSENT_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// The shortest time between two loads.
 const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// The shortest time between two refreshes if nothing but TTLs bounds the age of a value.
+const REFRESH_INTERVAL_WITHOUT_NEAR_TTL: Duration = Duration::from_secs(5);
+
+/// A refresh fetches what expires within this part of `near_ttl`, so that the set is whole when it is read next.
+const REFRESH_AHEAD_DIVISOR: u32 = 10;
 
 /// The loads of the fixed set: one at a time, by the read that finds it due.
 #[derive(Debug)]
 pub(super) struct FixedSetLoad {
     schedule: LoadSchedule,
+    near_ttl: Option<Duration>,
+    /// When the last load began.
+    began_at: Option<Instant>,
     /// Whether some servers did not reply to the last load.
     has_failed: bool,
+    /// Keys that the servers did not have.
     missing_keys: Vec<NearKey>,
+    /// These, and those whose values may not be kept, as with a TTL of a second: loaded again when `absent_retry_at`
+    /// is reached.
+    absent_keys: HashSet<NearKey>,
+    absent_retry_at: Option<Instant>,
     has_warned: bool,
 }
 
@@ -27,7 +45,7 @@ pub(super) struct FixedSetLoad {
 enum LoadSchedule {
     /// The next read loads it.
     Due,
-    /// The first read from then on loads it.
+    /// The first read from then on loads what has expired.
     DueAt(Instant),
     /// A read is loading it; `is_outdated`: the set was cleared meanwhile, and what comes is not kept.
     UnderWay { is_outdated: bool },
@@ -35,13 +53,30 @@ enum LoadSchedule {
     Done,
 }
 
+/// What a load brought.
+#[derive(Debug, Default)]
+pub(super) struct LoadOutcome<'k> {
+    /// Its keys.
+    pub(super) keys: &'k [NearKey],
+    /// Those that the servers do not have.
+    pub(super) missing_keys: Vec<NearKey>,
+    /// Those of which the process has no value now, although the servers replied.
+    pub(super) absent_keys: Vec<NearKey>,
+    /// Some servers did not reply.
+    pub(super) has_failed: bool,
+}
+
 impl FixedSetLoad {
     /// The load of a fixed set of `key_count` keys.
-    pub(super) fn new(key_count: usize) -> Self {
+    pub(super) fn new(key_count: usize, near_ttl: Option<Duration>) -> Self {
         Self {
             schedule: if key_count == 0 { LoadSchedule::Done } else { LoadSchedule::Due },
+            near_ttl,
+            began_at: None,
             has_failed: false,
             missing_keys: Vec::new(),
+            absent_keys: HashSet::new(),
+            absent_retry_at: None,
             has_warned: false,
         }
     }
@@ -63,23 +98,46 @@ impl FixedSetLoad {
         }
     }
 
-    /// Whether the caller is to load the fixed set now; then others do not.
+    /// Whether the caller is to load the keys that need it now ([`Self::needs_load`]); then others do not.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_due = self.is_due(now);
         if is_due {
             let is_outdated = false;
             self.schedule = LoadSchedule::UnderWay { is_outdated };
+            self.began_at = Some(now);
+            if self.absent_retry_at.is_some_and(|retry_at| now >= retry_at) {
+                self.absent_keys.clear();
+                self.absent_retry_at = None;
+            }
         }
         is_due
     }
 
-    /// Ends a load. `missing_keys` are those that the servers do not have; `has_failed`: some servers did not reply.
-    /// What was loaded is refreshed at half of its age, which `near_ttl` and the first of its expiries bound.
+    /// Whether a load that begins now fetches a key; `expires_at` is that of its value: `None` without one, and
+    /// `Some(None)` for one without an end.
+    pub(super) fn needs_load(
+        &self,
+        key: &NearKey,
+        expires_at: Option<Option<Instant>>,
+        now: Instant,
+    ) -> bool {
+        match expires_at {
+            Some(expires_at) => {
+                expires_at.is_some_and(|expires_at| expires_at <= now + self.refresh_ahead())
+            }
+            None => !self.absent_keys.contains(key),
+        }
+    }
+
+    fn refresh_ahead(&self) -> Duration {
+        self.near_ttl.map_or(Duration::ZERO, |near_ttl| near_ttl / REFRESH_AHEAD_DIVISOR)
+    }
+
+    /// Ends a load; `first_expiry` is that of the values which the process has now.
     pub(super) fn finish(
         &mut self,
         now: Instant,
-        (missing_keys, has_failed): (Vec<NearKey>, bool),
-        near_ttl: Option<Duration>,
+        outcome: LoadOutcome<'_>,
         first_expiry: Option<Instant>,
     ) {
         match self.schedule {
@@ -91,24 +149,57 @@ impl FixedSetLoad {
             // The strategy was disabled meanwhile.
             _ => return,
         }
-        let age_refresh_at = near_ttl.map(|near_ttl| now + near_ttl / 2);
-        let ttl_refresh_at =
-            first_expiry.map(|expiry| now + expiry.saturating_duration_since(now) / 2);
-        let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
-        let failure_retry_at = has_failed.then(|| now + LOAD_RETRY_DELAY);
-        let due_times = [age_refresh_at, ttl_refresh_at, missing_retry_at, failure_retry_at];
+        self.has_failed = outcome.has_failed;
+        if !outcome.has_failed {
+            let loaded_keys: HashSet<&NearKey> = outcome.keys.iter().collect();
+            self.missing_keys.retain(|key| !loaded_keys.contains(key));
+            self.missing_keys.extend(outcome.missing_keys);
+        }
+        self.absent_keys.extend(outcome.absent_keys);
+        if !self.absent_keys.is_empty() {
+            self.absent_retry_at.get_or_insert(now + ABSENT_RETRY_DELAY);
+        }
+        let failure_retry_at = outcome.has_failed.then(|| now + LOAD_RETRY_DELAY);
+        let refresh_at = first_expiry.map(|expiry| self.refresh_at(now, expiry));
+        let due_times = [refresh_at, self.absent_retry_at, failure_retry_at];
         let next_load_at = due_times.into_iter().flatten().min();
         self.schedule = next_load_at.map_or(LoadSchedule::Done, |next_load_at| {
             LoadSchedule::DueAt(next_load_at.max(now + LOAD_INTERVAL_MIN))
         });
-        self.has_failed = has_failed;
-        if !has_failed {
-            self.missing_keys = missing_keys;
-        }
+    }
+
+    /// When a value that expires then is refreshed: a little before, and not soon after the load before.
+    fn refresh_at(&self, now: Instant, expiry: Instant) -> Instant {
+        let interval =
+            self.near_ttl.map_or(REFRESH_INTERVAL_WITHOUT_NEAR_TTL, |near_ttl| near_ttl / 2);
+        let wanted_at = expiry.checked_sub(self.refresh_ahead()).unwrap_or(expiry);
+        wanted_at.max(self.began_at.unwrap_or(now) + interval)
+    }
+
+    /// Ends a load for which no key needed to be fetched: it does not count as one.
+    pub(super) fn skip(
+        &mut self,
+        now: Instant,
+        previous_load: Option<Instant>,
+        first_expiry: Option<Instant>,
+    ) {
+        self.began_at = previous_load;
+        self.finish(
+            now,
+            LoadOutcome { has_failed: self.has_failed, ..LoadOutcome::default() },
+            first_expiry,
+        );
+    }
+
+    /// When the last load began.
+    pub(super) fn began_at(&self) -> Option<Instant> {
+        self.began_at
     }
 
     /// The fixed set is gone: the next read loads it, or the first one after the load that is under way.
     pub(super) fn mark_due(&mut self) {
+        self.absent_keys.clear();
+        self.absent_retry_at = None;
         self.schedule = match self.schedule {
             LoadSchedule::UnderWay { .. } => LoadSchedule::UnderWay { is_outdated: true },
             _ => LoadSchedule::Due,
@@ -144,20 +235,24 @@ mod tests {
     #[test]
     fn a_set_that_was_cleared_during_its_load_is_loaded_again() {
         let now = Instant::now();
-        let mut load = FixedSetLoad::new(1);
+        let mut load = FixedSetLoad::new(1, None);
         assert!(load.begin(now));
         load.mark_due();
         assert!(!load.begin(now), "one load at a time");
-        load.finish(now, (Vec::new(), false), None, None);
+        load.finish(now, LoadOutcome::default(), None);
         assert!(!load.is_loaded() && load.begin(now));
-        load.finish(now, (Vec::new(), false), None, None);
+        load.finish(now, LoadOutcome::default(), None);
         assert!(load.is_loaded() && !load.begin(now));
     }
 
     #[test]
     fn the_end_of_a_load_that_was_dropped_meanwhile_changes_nothing() {
-        let mut load = FixedSetLoad::new(0);
-        load.finish(Instant::now(), (Vec::new(), true), None, None);
+        let mut load = FixedSetLoad::new(0, None);
+        load.finish(
+            Instant::now(),
+            LoadOutcome { has_failed: true, ..LoadOutcome::default() },
+            None,
+        );
         assert!(load.is_loaded() && !load.is_due(Instant::now() + LOAD_RETRY_DELAY * 2));
     }
 }

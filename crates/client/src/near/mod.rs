@@ -11,6 +11,7 @@ mod entry;
 mod fetch;
 mod fetches_in_flight;
 mod fixed_set_load;
+mod keep_rules;
 mod options;
 mod read;
 mod related_keys;
@@ -30,6 +31,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::WireKey;
+pub use glasscache_strategy::never_kept::NeverRules;
 pub use glasscache_strategy::rollout;
 use glasscache_strategy::rollout::counts::RequestCost;
 use glasscache_strategy::rollout::json::rollout_json;
@@ -38,16 +40,20 @@ pub use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, Share
 use crate::error::Error;
 use crate::fork::Process;
 use crate::key::KeyEncoder;
-pub use entry::NearValue;
+pub use entry::{ItemEnd, NearValue};
 pub use fetch::{Fetch, FetchReason, FetchedItems};
 pub use options::{ByteAccounting, ChildrenOf, StrategyOptions};
 
 pub use read::{NearRead, NearStep, only_value};
 pub use scope::RequestScope;
+use scope::ScopeState;
 pub use stats::NearStats;
 pub(crate) use writes::NearWriteGuard;
 
-use entry::{NearKey, may_keep};
+use entry::NearKey;
+use keep_rules::KeepRules;
+pub use keep_rules::as_package_call;
+pub(crate) use keep_rules::is_change_in_place;
 use related_keys::RelatedKeys;
 use state::NearState;
 
@@ -68,8 +74,9 @@ pub(crate) struct ProcessNearCache {
 }
 
 impl ProcessNearCache {
-    fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
-        Self { process: Process::current(), state: Mutex::new(NearState::new(options, fixed_keys)) }
+    fn new(options: &StrategyOptions, (fixed_keys, keep_rules): (&[NearKey], KeepRules)) -> Self {
+        let state = NearState::new(options, fixed_keys, keep_rules);
+        Self { process: Process::current(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, NearState> {
@@ -80,15 +87,19 @@ impl ProcessNearCache {
 
 impl ClientNearCache {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
-    pub fn new(options: StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
+    pub fn new(mut options: StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
         let share_check = options.share.map(RolloutShare::check).transpose();
         share_check.map_err(|error| Error::BadSetting(error.to_string()))?;
         let related_keys = RelatedKeys::new(&options, encoder)?;
         let names_of_fixed_keys = options.file.fixed_keys.iter();
         let fixed_keys = names_of_fixed_keys.map(|key| related_keys.key_of_rule("key", key));
         let mut fixed_keys: Vec<NearKey> = fixed_keys.collect::<Result<_, _>>()?;
-        fixed_keys.retain(may_keep);
-        let process_cache = ProcessNearCache::new(&options, &fixed_keys);
+        let keep_rules = related_keys.keep_rules();
+        fixed_keys.retain(|key| keep_rules.may_keep(key));
+        // They are in memory once, as the client uses them.
+        options.file.fixed_keys = Vec::new();
+        options.file.children = Vec::new();
+        let process_cache = ProcessNearCache::new(&options, (&fixed_keys, keep_rules));
         Ok(Self {
             related_keys,
             process_cache: ArcSwap::from_pointee(process_cache),
@@ -132,6 +143,30 @@ impl ClientNearCache {
         self.current().state().get_without_call(key.bytes, now)
     }
 
+    /// Whether a read of a key (without its namespace) by the strategy is held afterwards, so that
+    /// [`Self::held_value`] finds it.
+    pub fn holds_reads_of(&self, key: &[u8], scope: Option<&RequestScope>) -> bool {
+        let near_key = self.related_keys.near_key(key);
+        let group = scope.map(RequestScope::group);
+        near_key.is_ok_and(|key| self.current().state().holds_reads_of(&key, group))
+    }
+
+    /// The value under a key (without its namespace) that a read gets without a call, and when the item may end on its
+    /// server; `None`: it makes a call.
+    pub fn held_value(
+        &self,
+        key: &[u8],
+        scope: Option<&RequestScope>,
+        now: Instant,
+    ) -> Option<(NearValue, ItemEnd)> {
+        let key = self.related_keys.near_key(key).ok()?;
+        let scope = scope.filter(|scope| scope.is_of_this_process());
+        let single_read = ScopeState::of_single_read();
+        let scope_guard = scope.map(RequestScope::state);
+        let scope_state = scope_guard.as_deref().unwrap_or(&single_read);
+        self.current().state().held_value(&key, scope_state, now)
+    }
+
     /// Forgets the value under a key (without its namespace) that was changed where this client does not see it.
     pub fn forget(&self, key: &[u8]) -> Result<(), Error> {
         let keys = [self.related_keys.near_key(key)?];
@@ -170,7 +205,9 @@ impl ClientNearCache {
     /// The counters so far.
     pub fn stats(&self) -> NearStats {
         let name_of = |key: &NearKey| self.related_keys.name_of(key);
-        self.current().state().stats(&self.fixed_keys, name_of)
+        let mut stats = self.current().state().stats(&self.fixed_keys, name_of);
+        stats.rules_bytes += self.related_keys.bytes() as u64;
+        stats
     }
 
     /// The counters alone, which cost the same whatever is kept: for one request or call.
@@ -201,7 +238,8 @@ impl ClientNearCache {
             if process_cache.process.is_current() {
                 Arc::clone(process_cache)
             } else {
-                Arc::new(ProcessNearCache::new(&self.options, &self.fixed_keys))
+                let keep_rules = self.related_keys.keep_rules();
+                Arc::new(ProcessNearCache::new(&self.options, (&self.fixed_keys, keep_rules)))
             }
         });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_strategy::file::StrategyFile;
+use glasscache_strategy::never_kept::NeverRules;
 use glasscache_strategy::rollout::rollout_share::RolloutShare;
 
 /// How long a value may be served after a write of another process, unless configured otherwise.
@@ -34,6 +35,8 @@ pub struct StrategyOptions {
     /// With a share, the fraction of the reads that the process serves itself, 0 to 1, that are also read from the
     /// servers: whether what it serves is older than `near_ttl`, or 50 ms with `is_coherent`, allows.
     pub near_check: f64,
+    /// What is not kept, and what is kept all the same, besides what the file names.
+    pub never: NeverRules,
 }
 
 impl StrategyOptions {
@@ -47,6 +50,7 @@ impl StrategyOptions {
             byte_accounting: ByteAccounting::default(),
             share: None,
             near_check: NEAR_CHECK_DEFAULT,
+            never: NeverRules::default(),
         }
     }
 }

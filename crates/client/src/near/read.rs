@@ -15,6 +15,7 @@ use super::ClientNearCache;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
 use super::fetch::{Fetch, FetchReason, FetchedItem, FetchedItems, value_bytes};
 use super::fetches_in_flight::{AbsentKeys, AwaitedKey, AwaitedKeys};
+use super::fixed_set_load::LoadOutcome;
 use super::related_keys::RelatedKeysOfRead;
 use super::scope::{RequestScope, ScopeFetch, ScopeState};
 use super::state::{FetchedKey, KeyLookup, ReadMode};
@@ -153,9 +154,9 @@ impl NearRead {
     }
 
     fn begin_load(&mut self, now: Instant) -> Vec<NearKey> {
-        let is_due = self.near.current().state().begin_load(now);
-        self.load_started_at = is_due.then_some(now);
-        if is_due { self.near.fixed_keys.clone() } else { Vec::new() }
+        let keys = self.near.current().state().begin_load(&self.near.fixed_keys, now);
+        self.load_started_at = (!keys.is_empty()).then_some(now);
+        keys
     }
 
     fn begin_request(&mut self, now: Instant) -> Vec<NearKey> {
@@ -380,12 +381,8 @@ impl NearRead {
         now: Instant,
     ) {
         let is_load = fetch.reason == FetchReason::Load;
-        let missing_keys = fetch.keys.iter().zip(&items).filter(|(_, item)| {
-            let item = item.as_ref();
-            is_load && item.is_some_and(|item| item.value.is_none())
-        });
-        let missing_keys: Vec<NearKey> = missing_keys.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
+        let load_outcome = is_load.then(|| load_outcome(fetch, &items, has_failed));
         if fetch.reason == FetchReason::Items {
             self.fill_values(fetch, &items);
             let failed_keys = failures
@@ -399,10 +396,10 @@ impl NearRead {
         if let Some((scope_fetch, absent_keys)) = scope_fetch.zip(absent_keys) {
             scope_fetch.finish(absent_keys);
         }
-        if is_load {
+        if let Some(load_outcome) = load_outcome {
             let process_cache = self.near.current();
             let mut near_state = process_cache.state();
-            near_state.end_load(now, missing_keys, has_failed);
+            near_state.end_load(now, load_outcome);
             near_state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
             self.load_started_at = None;
         }
@@ -510,6 +507,23 @@ pub fn only_value(
     }
 }
 
+/// What a load of the fixed set brought.
+fn load_outcome<'f>(
+    fetch: &'f Fetch,
+    items: &[Option<FetchedItem>],
+    has_failed: bool,
+) -> LoadOutcome<'f> {
+    let keys_and_items = fetch.keys.iter().zip(items);
+    let replied = keys_and_items.filter_map(|(key, item)| Some((key, item.as_ref()?)));
+    let missing = replied.clone().filter(|(_, item)| item.value.is_none());
+    LoadOutcome {
+        keys: &fetch.keys,
+        missing_keys: missing.map(|(key, _)| key.clone()).collect(),
+        absent_keys: replied.map(|(key, _)| key.clone()).collect(),
+        has_failed,
+    }
+}
+
 /// The keys for which a call found no value.
 fn find_absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
     let keys_and_items = fetch.keys.iter().zip(&fetch.generations).zip(items);
@@ -523,7 +537,8 @@ impl Drop for NearRead {
     fn drop(&mut self) {
         if let Some(started_at) = self.load_started_at {
             let process_cache = self.near.current();
-            process_cache.state().end_load(started_at, Vec::new(), true);
+            let outcome = LoadOutcome { has_failed: true, ..LoadOutcome::default() };
+            process_cache.state().end_load(started_at, outcome);
         }
     }
 }

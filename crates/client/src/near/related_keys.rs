@@ -1,13 +1,16 @@
 //! Which keys belong together: children by the strategy file or the application, and the learned rules.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::near_values::RelatedItems;
+use glasscache_strategy::never_kept::NeverRules;
 use glasscache_strategy::rules::{ChildrenRule, PrefetchRules};
 use glasscache_strategy::together::TogetherRules;
 
-use super::entry::{NearKey, near_key, wire_key};
+use super::entry::{NearKey, key_bytes, near_key, wire_key};
+use super::keep_rules::KeepRules;
 use super::options::{ChildrenOf, StrategyOptions};
 use crate::error::Error;
 use crate::key::{KeyEncoder, KeyEncoding};
@@ -21,9 +24,10 @@ pub(super) struct RelatedKeys {
     pub(super) rules: PrefetchRules,
     children: HashMap<NearKey, Vec<NearKey>>,
     /// The position of each child in the file, which orders the levels of a subtree.
-    positions: HashMap<NearKey, usize>,
+    positions: HashMap<NearKey, u32>,
     children_of: Option<ChildrenOf>,
     learned: LearnedTogetherRules,
+    never: Arc<NeverRules>,
     namespace: Vec<u8>,
     key_encoding: KeyEncoding,
 }
@@ -36,16 +40,47 @@ impl RelatedKeys {
             positions: HashMap::new(),
             children_of: options.children_of.clone(),
             learned: options.file.learned.clone(),
+            never: Arc::new(options.file.never.clone().with(&options.never)),
             namespace: encoder.namespace.to_vec(),
             key_encoding: encoder.encoding,
         };
-        for (position, (parent, child)) in options.file.children.iter().enumerate() {
-            let parent = related_keys.key_of_rule("child", parent)?;
-            let child = related_keys.key_of_rule("child", child)?;
+        // A key that is a parent and a child is in memory once.
+        let mut known_keys: HashSet<NearKey> = HashSet::new();
+        let mut intern = |key: NearKey| match known_keys.get(&key) {
+            Some(known_key) => known_key.clone(),
+            None => {
+                known_keys.insert(key.clone());
+                key
+            }
+        };
+        for ((parent, child), position) in options.file.children.iter().zip(0..) {
+            let parent = intern(related_keys.key_of_rule("child", parent)?);
+            let child = intern(related_keys.key_of_rule("child", child)?);
             related_keys.positions.insert(child.clone(), position);
             related_keys.children.entry(parent).or_default().push(child);
         }
+        related_keys.children.values_mut().for_each(Vec::shrink_to_fit);
         Ok(related_keys)
+    }
+
+    /// Which keys the client may keep, before it has learned of any.
+    pub(super) fn keep_rules(&self) -> KeepRules {
+        KeepRules::new(self.never.clone(), &self.namespace)
+    }
+
+    /// The memory that the rules take in the process.
+    pub(super) fn bytes(&self) -> usize {
+        let children =
+            self.children.values().map(|children| children.capacity() * size_of::<NearKey>());
+        let parents_bytes = self.children.capacity() * (size_of::<(NearKey, Vec<NearKey>)>() + 1);
+        let positions_bytes = self.positions.capacity() * (size_of::<(NearKey, u32)>() + 1);
+        let keys_bytes = self.positions.keys().map(key_bytes);
+        let learned_bytes = self.learned.with_items.bytes() + self.learned.with_pages.bytes();
+        children.chain(keys_bytes).sum::<usize>()
+            + parents_bytes
+            + positions_bytes
+            + learned_bytes
+            + self.never.bytes()
     }
 
     /// A key of the strategy file as it is kept; the error names its rule.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
+use glasscache_strategy::never_kept::Learned;
 use glasscache_strategy::notation::{LocalRule, Strategy};
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rollout::counts::RequestCost;
@@ -18,10 +19,12 @@ use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
 use super::coverage::COHERENT_BOUND;
 use super::entry::{
-    NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes, may_keep,
+    ItemEnd, NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes,
+    fixed_key_bytes, value_bytes,
 };
 use super::fetches_in_flight::{AwaitedKey, FetchInFlight};
-use super::fixed_set_load::FixedSetLoad;
+use super::fixed_set_load::{FixedSetLoad, LoadOutcome};
+use super::keep_rules::KeepRules;
 use super::options::{ByteAccounting, StrategyOptions};
 use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
@@ -36,6 +39,7 @@ use super::writes::FLUSH_DELAY_SLACK;
 #[derive(Debug)]
 pub(super) struct NearState {
     near_values: NearValues<NearKey, NearEntry>,
+    keep_rules: KeepRules,
     writes: WriteTracker,
     fixed_set_load: FixedSetLoad,
     /// No fetched value is cached before: a delayed flush is under way.
@@ -56,11 +60,12 @@ struct ValidityNow<'s> {
     now: Instant,
     may_serve: bool,
     writes: &'s WriteTracker,
+    keep_rules: &'s KeepRules,
 }
 
 impl Validity<NearKey, NearEntry> for ValidityNow<'_> {
     fn may_keep(&self, key: &NearKey) -> bool {
-        may_keep(key)
+        self.keep_rules.may_keep(key)
     }
 
     fn is_fresh(&self, entry: &NearEntry) -> bool {
@@ -111,12 +116,17 @@ pub(super) enum ReadMode {
 }
 
 impl NearState {
-    pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
+    pub(super) fn new(
+        options: &StrategyOptions,
+        fixed_keys: &[NearKey],
+        keep_rules: KeepRules,
+    ) -> Self {
         let strategy = &options.file.strategy;
         Self {
             near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.new_policy()),
+            keep_rules,
             writes: WriteTracker::new(),
-            fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
+            fixed_set_load: FixedSetLoad::new(fixed_keys.len(), options.near_ttl),
             caching_paused_until: None,
             near_ttl: options.near_ttl,
             byte_accounting: options.byte_accounting,
@@ -163,7 +173,7 @@ impl NearState {
                  glasscache rollout compares them"
             ));
             self.near_values = NearValues::new([], AnyPolicy::Nothing);
-            self.fixed_set_load = FixedSetLoad::new(0);
+            self.fixed_set_load = FixedSetLoad::new(0, None);
         }
     }
 
@@ -343,7 +353,7 @@ impl NearState {
         scope_state: &'s ScopeState,
         now: Instant,
     ) -> Option<&'s Arc<FetchInFlight>> {
-        let fetch = scope_state.fetches.get(key).filter(|_| may_keep(key))?;
+        let fetch = scope_state.fetches.get(key).filter(|_| self.keep_rules.may_keep(key))?;
         let scope_entry = self.current_scope_entry(key, scope_state);
         let has_value = scope_entry.is_some_and(|entry| entry.value.is_some());
         (!has_value && !self.has_fresh_value(key, now)).then_some(fetch)
@@ -429,7 +439,12 @@ impl NearState {
             scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
-            validity: &ValidityNow { now, may_serve, writes: &self.writes },
+            validity: &ValidityNow {
+                now,
+                may_serve,
+                writes: &self.writes,
+                keep_rules: &self.keep_rules,
+            },
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
         let scope_entry = scope_state.held.get(key);
@@ -471,7 +486,12 @@ impl NearState {
             scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
-            validity: &ValidityNow { now, may_serve, writes: &self.writes },
+            validity: &ValidityNow {
+                now,
+                may_serve,
+                writes: &self.writes,
+                keep_rules: &self.keep_rules,
+            },
         };
         rules.begin_request(&context, page, &mut keys_to_fetch);
         keys_to_fetch.retain(|key| scope_state.fetches.get(key).is_none());
@@ -495,6 +515,30 @@ impl NearState {
         let fixed_entry = self.near_values.fixed().get(key).and_then(Option::as_ref);
         let cached_entry = self.near_values.local_cache().peek(key);
         fixed_entry.is_some_and(is_fresh) || cached_entry.is_some_and(is_fresh)
+    }
+
+    /// The value that a read of a key is served without a call, and when the item may end on its server.
+    pub(super) fn held_value(
+        &self,
+        key: &NearKey,
+        scope_state: &ScopeState,
+        now: Instant,
+    ) -> Option<(NearValue, ItemEnd)> {
+        let may_serve = self.may_serve(now);
+        let is_fresh = |entry: &&NearEntry| may_serve && entry.is_fresh(now);
+        let fixed_entry = self.near_values.fixed().get(key).and_then(Option::as_ref);
+        let cached_entry = self.near_values.local_cache().peek(key);
+        let kept_entry = fixed_entry.or(cached_entry).filter(is_fresh);
+        let entry = self.current_scope_entry(key, scope_state).or(kept_entry)?;
+        Some((entry.value.clone()?, entry.item_end))
+    }
+
+    /// Whether the process, or a request, holds the value of a key after a read by the strategy.
+    pub(super) fn holds_reads_of(&self, key: &NearKey, group: Option<Group>) -> bool {
+        let is_kept = group.is_some()
+            || self.near_values.local_cache().has_room()
+            || self.near_values.fixed().contains_key(key);
+        self.read_mode(group) == ReadMode::Strategy && is_kept && self.keep_rules.may_keep(key)
     }
 
     /// What the request holds of a key that was not written since.
@@ -545,7 +589,12 @@ impl NearState {
             scope: &mut scope_state.unwrap_or(&mut temporary_scope_state).held,
             fetched_values: &arrived_values,
             related_items: related_keys,
-            validity: &ValidityNow { now: started_at, may_serve, writes: &self.writes },
+            validity: &ValidityNow {
+                now: started_at,
+                may_serve,
+                writes: &self.writes,
+                keep_rules: &self.keep_rules,
+            },
         };
         store_fetched(&mut context, keys);
     }
@@ -569,6 +618,7 @@ impl NearState {
             value: fetched_key.value,
             generation,
             expires_at: expiry.unwrap_or(Some(started_at)),
+            item_end: ItemEnd::of_fetch(started_at, fetched_key.ttl_s),
         };
         FetchedValue { value: entry, cached_bytes }
     }
@@ -586,17 +636,37 @@ impl NearState {
         }
     }
 
-    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be cached.
-    pub(super) fn begin_load(&mut self, now: Instant) -> bool {
-        self.may_cache(now) && self.fixed_set_load.begin(now)
+    /// The keys of the fixed set that the caller is to load now, if any; then others do not. Not before what is loaded may
+    /// be cached.
+    pub(super) fn begin_load(&mut self, fixed_keys: &[NearKey], now: Instant) -> Vec<NearKey> {
+        let previous_load = self.fixed_set_load.began_at();
+        if !self.may_cache(now) || !self.fixed_set_load.begin(now) {
+            return Vec::new();
+        }
+        let needs_load = |key: &&NearKey| {
+            let entry = self.near_values.fixed().get(*key).and_then(Option::as_ref);
+            let expires_at = entry.map(|entry| entry.expires_at);
+            self.keep_rules.may_keep(key) && self.fixed_set_load.needs_load(key, expires_at, now)
+        };
+        let keys: Vec<NearKey> = fixed_keys.iter().filter(needs_load).cloned().collect();
+        if keys.is_empty() {
+            self.fixed_set_load.skip(now, previous_load, self.first_expiry());
+        }
+        keys
     }
 
-    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::finish`].
-    pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
+    /// Ends a load of these keys, whose values were stored before: see [`FixedSetLoad::finish`].
+    pub(super) fn end_load(&mut self, now: Instant, mut outcome: LoadOutcome<'_>) {
+        let has_no_value =
+            |key: &NearKey| self.near_values.fixed().get(key).is_none_or(Option::is_none);
+        outcome.absent_keys.retain(has_no_value);
+        self.fixed_set_load.finish(now, outcome, self.first_expiry());
+    }
+
+    /// The first expiry of a value of the fixed set.
+    fn first_expiry(&self) -> Option<Instant> {
         let loaded = self.near_values.fixed().values().flatten();
-        let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
-        let outcome = (missing_keys, has_failed);
-        self.fixed_set_load.finish(now, outcome, self.near_ttl, first_expiry);
+        loaded.filter_map(|entry| entry.expires_at).min()
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
@@ -618,6 +688,18 @@ impl NearState {
 
     pub(super) fn take_warning(&mut self) -> Option<String> {
         self.warnings.pop_front()
+    }
+
+    /// Notes that the application changes a key in place: it is not kept from now on, nor is what is like it.
+    pub(super) fn learn_changed_key(&mut self, key: &NearKey) {
+        match self.keep_rules.learn(key) {
+            Learned::Nothing => {}
+            Learned::Key => self.near_values.remove(key),
+            Learned::Pattern => {
+                let keep_rules = &self.keep_rules;
+                self.near_values.retain(|key| keep_rules.may_keep(key));
+            }
+        }
     }
 
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
@@ -751,6 +833,8 @@ impl NearState {
         fixed_keys: &[NearKey],
         name_of: impl Fn(&NearKey) -> String,
     ) -> NearStats {
+        let fixed_entries = self.near_values.fixed().values().flatten();
+        let fixed_values = fixed_entries.filter_map(|entry| entry.value.as_ref());
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.near_values.fixed().values().flatten().count() as u64,
@@ -758,6 +842,9 @@ impl NearState {
             disabled: self.process_rollout.disable_reason().map(ToString::to_string),
             near_items: self.near_values.local_cache().len() as u64,
             near_bytes: self.near_bytes(),
+            fixed_bytes: fixed_values.map(|value| value_bytes(value) as u64).sum(),
+            rules_bytes: (fixed_keys.iter().map(fixed_key_bytes).sum::<usize>()
+                + self.keep_rules.bytes()) as u64,
             ..self.stats.clone()
         }
     }

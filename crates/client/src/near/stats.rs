@@ -39,6 +39,11 @@ pub struct NearStats {
     pub near_items: u64,
     /// Memory that the items of the near cache take, in bytes.
     pub near_bytes: u64,
+    /// Memory that the values of the fixed set take, in bytes.
+    pub fixed_bytes: u64,
+    /// Memory that the rules take, in bytes: what is fetched together, the keys of the fixed set, and which keys are not
+    /// kept.
+    pub rules_bytes: u64,
     /// Why the strategy has disabled itself, if it has.
     pub disabled: Option<String>,
 }

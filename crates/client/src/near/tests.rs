@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 
+use super::scope::ScopeState;
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
     ByteAccounting, ChildrenOf, ClientNearCache, Fetch, FetchReason, FetchedItems, NearRead,
@@ -96,6 +97,16 @@ impl TestClient {
         }
         self.calls.push((fetch.reason(), names));
         (fetched, failures)
+    }
+
+    /// Whether the process has no value of a key that it may serve.
+    fn is_stale(&self, key: &str) -> bool {
+        let process_cache = self.near.current();
+        !process_cache.state().is_available(
+            &key.as_bytes().into(),
+            &ScopeState::of_single_read(),
+            self.now,
+        )
     }
 
     fn read(&mut self, key: &str) -> Option<String> {
@@ -231,13 +242,101 @@ fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() 
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["c", "d"]);
     client.values.insert("a", ("new", -1)); // by another process
-    client.wait(2000);
+    client.wait(3500);
+    assert_eq!(client.read("a").as_deref(), Some("a"), "not yet");
+    client.wait(100);
     assert_eq!(client.near.get_without_call(wire_key("a"), client.now), None, "a load is due");
     assert_eq!(client.read("a").as_deref(), Some("new"));
     assert_eq!(client.take_fetched_keys(), ["a b"]);
     let stats = client.near.stats();
     assert_eq!((stats.fixed_set_calls, stats.fixed_set_keys, stats.calls), (2, 4, 2));
     assert_eq!((stats.fixed_keys, stats.fixed_loaded), (2, 2));
+}
+
+#[test]
+fn a_refresh_fetches_the_keys_that_expired_and_not_before_half_of_near_ttl() {
+    let mut client = TestClient::with_options("strategy fixed:3\nkey a\nkey b\nkey c", |options| {
+        options.near_ttl = Some(Duration::from_secs(20));
+    });
+    client.values.insert("a", ("short", 3));
+    client.values.insert("b", ("one second", 1));
+    client.read("c");
+    assert_eq!(client.take_fetched_keys(), ["a b c"]);
+    client.wait(2500);
+    client.read("c");
+    assert_eq!(
+        client.take_fetched_keys(),
+        [""; 0],
+        "the value of a has expired, and nobody reads it"
+    );
+    client.read("a");
+    client.read("b");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a", "b"], "read like any other key, and kept again");
+    client.wait(7400);
+    client.read("c");
+    assert_eq!(client.take_fetched_keys(), [""; 0], "9.9 s after the load");
+    client.wait(100);
+    client.read("c");
+    assert_eq!(client.take_fetched_keys(), ["a"], "what may not be kept is not fetched again");
+    client.wait(8000);
+    client.read("c");
+    assert_eq!(
+        client.take_fetched_keys(),
+        [""; 0],
+        "18 s after the load: within 2 s of its end, 8 s after a refresh"
+    );
+    client.wait(2000);
+    client.read("c");
+    assert_eq!(client.take_fetched_keys(), ["a c"]);
+    client.wait(40_000);
+    client.read("c");
+    assert_eq!(client.take_fetched_keys(), ["a b c"], "after a minute b is tried again");
+}
+
+/// A fixed set of 2,500 keys of which a tenth expires after 2 to 30 s, read at random 50 times a second.
+#[test]
+fn refreshing_a_fixed_set_fetches_no_more_keys_than_expired() {
+    for near_ttl_s in [10, 600, 0] {
+        let names: Vec<&'static str> =
+            (0..2500).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
+        let lines: String = names.iter().map(|name| format!("\nkey {name}")).collect();
+        let near_ttl = (near_ttl_s > 0).then(|| Duration::from_secs(near_ttl_s));
+        let mut client =
+            TestClient::with_options(&format!("strategy fixed:2500{lines}"), |options| {
+                options.near_ttl = near_ttl;
+            });
+        for (number, &name) in names.iter().enumerate() {
+            let ttl_s = if number % 10 == 0 { 2 + (number as i64 / 10) % 29 } else { 3600 };
+            client.values.insert(name, (name, ttl_s));
+        }
+        client.read(names[0]);
+        let loaded_keys = client.near.stats().fixed_set_keys;
+        assert_eq!(loaded_keys, 2500);
+        let (mut expired_keys, mut was_stale) = (0, vec![false; 2500]);
+        for tick in 0..3000_usize {
+            client.wait(20);
+            if tick % 50 == 0 {
+                for (was_stale, name) in was_stale.iter_mut().zip(&names) {
+                    let is_stale = client.is_stale(name);
+                    expired_keys += u64::from(is_stale && !*was_stale);
+                    *was_stale = is_stale;
+                }
+            }
+            client.read(names[tick * 7919 % 2500]);
+        }
+        let stats = client.near.stats();
+        let refreshed_keys = stats.fixed_set_keys - loaded_keys;
+        // Values whose age is near_ttl are refreshed a little earlier.
+        let aged_keys = if near_ttl_s == 10 { 2250 * 6 } else { 0 };
+        let most = ((expired_keys + aged_keys) as f64 * 1.2) as u64;
+        assert!(
+            refreshed_keys <= most,
+            "near_ttl {near_ttl_s}: {refreshed_keys} of {expired_keys}"
+        );
+        let refreshes_max = 60 * 2 / if near_ttl_s == 0 { 10 } else { near_ttl_s };
+        assert!(stats.fixed_set_calls - 1 <= refreshes_max, "{}", stats.fixed_set_calls);
+    }
 }
 
 #[test]
@@ -257,7 +356,7 @@ fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
 
 #[test]
 fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_others() {
-    let mut client = TestClient::new("strategy fixed:1\nkey a");
+    let mut client = TestClient::new("strategy fixed:2\nkey a\nkey c");
     let mut first_read = NearRead::new(client.near.clone(), &[wire_key("b")], None);
     let Some(NearStep::Fetch(load)) = first_read.step(client.now) else {
         panic!("no fetch");
@@ -272,7 +371,7 @@ fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_oth
     drop(first_read);
     client.wait(1000);
     client.read("b");
-    assert_eq!(client.take_fetched_keys(), ["a", "b"]);
+    assert_eq!(client.take_fetched_keys(), ["c", "b"], "what the fixed set does not have yet");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{NearKey, near_key};
+use super::keep_rules::learn_from;
 use super::{ClientNearCache, ProcessNearCache};
 use crate::request::{Changes, Request};
 
@@ -45,6 +46,7 @@ impl NearWriteGuard {
             if request.facts().changes == Changes::Everything {
                 target = Some(WriteTarget::Everything);
             }
+            learn_from(near, request);
             push_changed_keys(request, &mut keys);
         }
         let target = target.or_else(|| (!keys.is_empty()).then_some(WriteTarget::Keys(keys)))?;
@@ -54,6 +56,7 @@ impl NearWriteGuard {
     /// Guards what a quiet write changes, which is one of a key.
     pub(crate) fn for_quiet_write(near: &ClientNearCache, request: &Request<'_>) -> Option<Self> {
         let mut keys = Vec::new();
+        learn_from(near, request);
         push_changed_keys(request, &mut keys);
         (!keys.is_empty()).then(|| Self::begin(near, WriteTarget::Keys(keys)))
     }

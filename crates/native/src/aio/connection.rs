@@ -14,6 +14,7 @@ use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::RetryDecision;
 use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::fork::Process;
+use glasscache_client::near::as_package_call;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use glasscache_client::{Error, StoreMode, WireKey};
@@ -28,6 +29,7 @@ use super::pending_call::{CallKind, CallTiming, PendingCall};
 use super::{is_done, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::error;
+use crate::near::is_package_call;
 use crate::reply::ReplyForm;
 
 /// A request in flight, by what receives its reply.
@@ -186,7 +188,10 @@ impl Connection {
         timing: &CallTiming,
     ) -> PyResult<Result<Option<Ticket>, Error>> {
         let py = slf.py();
-        let ticket = self.engine.submit(slice::from_ref(request), timing.attempt());
+        let is_package_call = is_package_call(py, self.client.get().near_binding.as_ref());
+        let ticket = as_package_call(is_package_call, || {
+            self.engine.submit(slice::from_ref(request), timing.attempt())
+        });
         let has_earlier_timer =
             matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= timing.deadline);
         if matches!(ticket, Ok(Some(_))) && !has_earlier_timer {

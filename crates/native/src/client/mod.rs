@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
 use glasscache_client::costs::TimeSpent;
+use glasscache_client::near::as_package_call;
 use glasscache_client::{Budget, Client as Core, Error, StoreMode};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -20,7 +21,7 @@ use pyo3::types::PyDelta;
 
 use crate::client_state::ClientState;
 use crate::keys::key_bytes;
-use crate::{deadline as deadlines, error, interpreter_lock, settings, signals};
+use crate::{deadline as deadlines, error, interpreter_lock, near, settings, signals};
 use get_recording::GetRecording;
 
 /// TTLs up to 30 days are relative on the wire; longer ones are sent as a Unix time.
@@ -160,6 +161,8 @@ impl Client {
 
     /// Does `work` without the interpreter lock, unless it waits by a scheduler of greenlets, which needs it.
     pub(crate) fn detach<R: Send>(&self, py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+        let is_package_call = near::is_package_call(py, self.near_binding.as_ref());
+        let work = || as_package_call(is_package_call, work);
         if self.core.options().waiter.is_some() {
             return work();
         }

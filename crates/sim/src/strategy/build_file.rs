@@ -42,6 +42,7 @@ pub fn build_strategy_file(
         fixed_keys: fixed.items.iter().map(key_of).collect(),
         children: if needs_children { list_children(prepared) } else { Vec::new() },
         learned: learned.rules,
+        never: prepared.never.clone(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use glasscache_strategy::session_keys::is_session_key;
+use glasscache_strategy::never_kept::NeverRules;
 
 use super::tree::Tree;
 use crate::trace::log::{Items, NONE, RequestLog};
@@ -28,8 +28,10 @@ pub struct PreparedLog<'a> {
     pub(super) times_us: Vec<u64>,
     /// How long a process may serve a value that it keeps, in microseconds; `None`: for ever.
     pub(super) near_ttl_us: Option<u64>,
-    /// Whether each item is a session, which no process keeps or fetches ahead of need.
-    pub(super) is_session: Vec<bool>,
+    /// What no process keeps or fetches ahead of need.
+    pub never: NeverRules,
+    /// Whether each item is of it.
+    is_never_kept: Vec<bool>,
     pub(super) pages: Vec<u32>,
     pub(super) requests_by_instance: Vec<Vec<u32>>,
     item_starts: Vec<usize>,
@@ -42,18 +44,29 @@ pub struct PreparedLog<'a> {
 
 impl<'a> PreparedLog<'a> {
     /// Prepares the requests that `is_kept` (which receives an index into the log) accepts; the others are treated as
-    /// never recorded.
+    /// never recorded. What the application changes in place is not kept.
     pub fn new(log: &'a RequestLog, is_kept: impl Fn(usize) -> bool) -> Self {
+        Self::with_never(log, log.items.never_rules(), is_kept)
+    }
+
+    /// As [`Self::new`], of a client that has these rules of what is not kept.
+    pub fn with_never(
+        log: &'a RequestLog,
+        never: NeverRules,
+        is_kept: impl Fn(usize) -> bool,
+    ) -> Self {
         let requests = &log.requests;
+        let is_never_kept = |key: &String| !never.may_keep(key.as_bytes(), || false);
         let mut prepared = Self {
             items: &log.items,
             tree: Tree::new(&log.items.parents),
             log_indexes: Vec::new(),
             base_ns: Vec::new(),
             accesses: 0,
-            is_session: log.items.keys.iter().map(|key| is_session_key(key.as_bytes())).collect(),
             times_us: Vec::new(),
             near_ttl_us: None,
+            is_never_kept: log.items.keys.iter().map(is_never_kept).collect(),
+            never,
             pages: Vec::new(),
             requests_by_instance: Vec::new(),
             item_starts: vec![0],
@@ -154,7 +167,7 @@ impl<'a> PreparedLog<'a> {
 
     /// Whether a process may keep an item; of one that the log does not have, it may.
     pub fn may_keep(&self, item: u32) -> bool {
-        self.is_session.get(item as usize) != Some(&true)
+        self.is_never_kept.get(item as usize) != Some(&true)
     }
 
     /// For each item, how many of the given requests use it.

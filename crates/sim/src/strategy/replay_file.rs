@@ -33,6 +33,7 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
         parents: vec![NONE; item_count],
         sizes: vec![0; item_count],
         keys: numbering.keys.iter().map(|&key| key.to_owned()).collect(),
+        changed: log.items.changed.clone(),
     };
     for (&new_number, &size) in new_numbers.iter().zip(&log.items.sizes) {
         items.sizes[new_number as usize] = size;

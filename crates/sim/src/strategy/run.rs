@@ -379,7 +379,7 @@ mod tests {
             requests.calls.push(request, keys_of_calls.map(|keys| (keys, times)));
         }
         let keys = (0..4).map(|item| item.to_string()).collect();
-        let items = Items { keys, parents: vec![NONE; 4], sizes: vec![100; 4] };
+        let items = Items { keys, parents: vec![NONE; 4], sizes: vec![100; 4], ..Items::default() };
         RequestLog { items, requests, truncated_after: None }
     }
 

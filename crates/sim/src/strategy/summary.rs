@@ -77,6 +77,7 @@ mod tests {
                 keys: (0..most_items).map(|item| item.to_string()).collect(),
                 parents: vec![NONE; most_items],
                 sizes: vec![1; most_items],
+                ..Items::default()
             },
             requests,
             truncated_after: None,

@@ -77,7 +77,7 @@ fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
 fn rule_texts(learned_rules: &LearnedRules) -> Vec<String> {
     let (item_rules, page_rules) =
         (learned_rules.rules.with_items.rules(), learned_rules.rules.with_pages.rules());
-    item_rules.iter().chain(page_rules).map(ToString::to_string).collect()
+    item_rules.iter().chain(&page_rules).map(ToString::to_string).collect()
 }
 
 #[test]

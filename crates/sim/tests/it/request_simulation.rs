@@ -25,7 +25,11 @@ fn add_request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, 
 fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
     let keys = (0..sizes.len()).map(|item| format!("k{item}")).collect();
     let requests = Requests { starts: vec![0], ..Requests::default() };
-    RequestLog { items: Items { keys, parents, sizes }, requests, truncated_after: None }
+    RequestLog {
+        items: Items { keys, parents, sizes, ..Items::default() },
+        requests,
+        truncated_after: None,
+    }
 }
 
 fn worked_example() -> (RequestLog, Table) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::trace::log::{NONE, RequestLog};
+use glasscache_sim::trace::log::{NONE, NeverRules, RequestLog};
 
 use crate::files::read_text;
 use crate::output::{Exit, Failure};
@@ -96,6 +96,36 @@ pub(super) fn find_excluded_route_ids(
         })
     };
     names.iter().map(find_route_id).collect()
+}
+
+/// What is not kept: what the log has as changed in place, and the prefixes that are named.
+pub(super) fn build_never_rules(
+    log: &RequestLog,
+    never: &[String],
+    allow: &[String],
+) -> Result<NeverRules, Failure> {
+    for (option, prefixes) in [("--never", never), ("--allow", allow)] {
+        for prefix in prefixes {
+            let named = NeverRules { prefixes: vec![prefix.clone()], ..NeverRules::default() };
+            let has_prefix = |key: &String| !named.may_keep(key.as_bytes(), || false);
+            if prefix.is_empty() || !log.items.keys.iter().any(has_prefix) {
+                return Err(Failure::usage(format!(
+                    "no key of the log begins with `{prefix}` ({option}): leave it out, or write it as in the keys"
+                )));
+            }
+            if never.contains(prefix) && allow.contains(prefix) {
+                return Err(Failure::usage(format!(
+                    "`{prefix}` is in --never and in --allow: leave it out of one of them"
+                )));
+            }
+        }
+    }
+    let named = NeverRules {
+        prefixes: never.to_vec(),
+        allowed_prefixes: allow.to_vec(),
+        ..NeverRules::default()
+    };
+    Ok(log.items.never_rules().with(&named))
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.

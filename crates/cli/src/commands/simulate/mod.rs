@@ -71,6 +71,13 @@ pub(crate) struct Args {
     /// Leave the requests of these routes out, as if they had never been recorded
     #[arg(long, value_delimiter = ',', value_name = "ROUTE")]
     exclude: Vec<String>,
+    /// Neither keep nor prefetch keys with this prefix; may be repeated. Sessions and keys that the log has as
+    /// changed by add, cas, incr or append never are
+    #[arg(long, value_name = "PREFIX")]
+    never: Vec<String>,
+    /// Keep keys with this prefix although they are sessions or changed in place; may be repeated
+    #[arg(long, value_name = "PREFIX")]
+    allow: Vec<String>,
     /// Also draw each call's latency from the measured distribution, with the same random draws for every strategy
     #[arg(long, conflicts_with = "search")]
     draw: bool,
@@ -134,8 +141,10 @@ impl Args {
         let routes = load::choose_routes(&loaded.log, self.by.is_some());
         let excluded_ids = load::find_excluded_route_ids(&loaded.log, &self.exclude)?;
         let route_ids = &loaded.log.requests.routes;
-        let prepared =
-            PreparedLog::new(&loaded.log, |request| !excluded_ids.contains(&route_ids[request]));
+        let never = load::build_never_rules(&loaded.log, &self.never, &self.allow)?;
+        let prepared = PreparedLog::with_never(&loaded.log, never, |request| {
+            !excluded_ids.contains(&route_ids[request])
+        });
         let prepared = prepared.with_near_ttl(self.near_ttl()?);
         load::check_halves(&self.log_folder, &prepared)?;
         if self.search {

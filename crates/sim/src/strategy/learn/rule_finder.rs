@@ -179,7 +179,7 @@ impl<'a> RuleFinder<'a> {
             },
         );
         rules.splice(0..0, family_rules);
-        TogetherRules::new(rules)
+        TogetherRules::new(&rules)
     }
 
     /// Companions of whole families, by the template of the trigger family.

@@ -42,6 +42,7 @@ impl MergedLog {
                 self.items.sizes[merged_item] = part.items.sizes[row];
             }
         }
+        self.items.changed.extend(part.items.changed.iter().cloned());
         let (part_requests, requests) = (&part.requests, &mut self.requests);
         if requests.starts.is_empty() {
             requests.starts.push(0);

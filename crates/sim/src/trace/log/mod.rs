@@ -13,10 +13,15 @@ mod parquet;
 mod parquet_write;
 
 pub use calls::{CallTimes, CallsOfRequest, RecordedCalls};
-pub use glasscache_strategy::session_keys::hashed_session_key;
+pub use glasscache_strategy::never_kept::{NeverRules, keys_and_patterns_of};
+pub use glasscache_strategy::session_keys::{
+    hashed_credential_key, hashed_session_key, is_session_key, name_of_hidden_keys,
+    prefix_of_hashed_key,
+};
 
 use super::{Format, Source};
 use crate::TraceError;
+use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
 
 /// Marks a missing number in a column: the parent of a root, or a request without page or route.
@@ -31,6 +36,9 @@ pub struct Items {
     pub parents: Vec<u32>,
     /// Bytes as stored remotely, 0 where unknown.
     pub sizes: Vec<u32>,
+    /// Keys that the application changes in place, read or not, and patterns of such keys
+    /// ([`glasscache_strategy::never_kept`]); in no file of the items.
+    pub changed: BTreeSet<String>,
 }
 
 impl Items {
@@ -42,6 +50,21 @@ impl Items {
     /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
+    }
+
+    /// What is not kept, by the items that the application changes in place.
+    pub fn never_rules(&self) -> NeverRules {
+        let changed_keys = self.changed.iter().map(String::as_str);
+        let (hidden_keys, changed_keys): (Vec<&str>, Vec<&str>) = changed_keys
+            .filter(|key| !is_session_key(key.as_bytes()))
+            .partition(|key| prefix_of_hashed_key(key).is_some());
+        let hidden_prefixes: BTreeSet<&str> =
+            hidden_keys.into_iter().filter_map(prefix_of_hashed_key).collect();
+        NeverRules {
+            prefixes: hidden_prefixes.into_iter().map(str::to_owned).collect(),
+            keys_and_patterns: keys_and_patterns_of(changed_keys.into_iter()),
+            ..NeverRules::default()
+        }
     }
 
     /// Names sessions by their hashes, where the recorder did not.

@@ -81,7 +81,12 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
         requests.starts.push(requests.items.len());
     }
     RequestLog {
-        items: Items { keys: (0..item_count).map(format_key).collect(), parents, sizes },
+        items: Items {
+            keys: (0..item_count).map(format_key).collect(),
+            parents,
+            sizes,
+            ..Items::default()
+        },
         requests,
         truncated_after: None,
     }

@@ -80,7 +80,7 @@ impl TopicTree {
             |item: u32| self.level_starts.partition_point(|&level_start| level_start <= item) - 1;
         let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);
         let keys = (0..self.parents.len() as u32).map(key).collect();
-        Items { keys, parents: self.parents, sizes: self.sizes }
+        Items { keys, parents: self.parents, sizes: self.sizes, ..Items::default() }
     }
 }
 
