@@ -8,7 +8,7 @@ added here, and where it takes effect.
 # No `from __future__ import annotations`: the rows are read from the annotations.
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict, cast
 
 from glasscache.errors import BadSetting
 
@@ -242,9 +242,13 @@ def _is_text(value: Any) -> bool:
 
 
 def _are_prefixes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(prefix, str) and bool(prefix) for prefix in value
-    )
+    if not isinstance(value, list | tuple):
+        return False
+    return all(isinstance(prefix, str) and prefix for prefix in cast("list[Any]", value))
+
+
+def _is_fraction(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
 
 
 KINDS: Final = {
@@ -255,7 +259,7 @@ KINDS: Final = {
         {"type": ["number", "null"], "exclusiveMinimum": 0},
     ),
     "fraction": Kind(
-        lambda value: _is_number(value) and 0 <= value <= 1,
+        _is_fraction,
         "a number from 0 to 1",
         {"type": "number", "minimum": 0, "maximum": 1},
     ),

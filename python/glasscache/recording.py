@@ -17,7 +17,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _at_exit, _native
 from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, REQUESTS
@@ -348,7 +348,8 @@ class Recorder:
 
 def _prefixes(salt_prefixes: Iterable[str]) -> list[str]:
     prefixes = list(salt_prefixes)
-    if isinstance(salt_prefixes, str) or not all(isinstance(text, str) for text in prefixes):
+    texts = cast("list[Any]", prefixes)
+    if isinstance(salt_prefixes, str) or not all(isinstance(text, str) for text in texts):
         raise BadSetting(f'salt_prefixes={salt_prefixes!r}: write a tuple of texts, as ("token:",)')
     return prefixes
 
@@ -378,8 +379,8 @@ def _noting_changes(begin_record: _BeginRecord) -> _BeginRecord:
     ) -> tuple[Any, bool]:
         key, is_recorded = begin_record(request, key, parent)
         if not is_package_call.get():
-            request.note_changed(key if isinstance(key, list) else [key])
-        return key, is_recorded
+            request.note_changed(cast("list[Any]", key) if isinstance(key, list) else [key])
+        return cast("Any", key), is_recorded
 
     return begin_change_record
 

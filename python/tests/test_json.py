@@ -211,7 +211,7 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     assert "log" in run_for_envelope("simulate", log_folder)["result"]
     assert run_for_envelope("slabs")["result"]["chunk_sizes"][0] == 96
     assert run_for_envelope("config", "show")["result"]["settings"]
-    assert run_for_envelope("config", "check", "-m", "64")["result"]["ok"] is True
+    assert run_for_envelope("config", "check", "-u", "root", "-m", "64")["result"]["ok"] is True
 
 
 @pytest.mark.parametrize(

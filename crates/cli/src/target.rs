@@ -81,6 +81,9 @@ pub(crate) fn read_line(stream: &mut dyn Stream) -> io::Result<String> {
 /// What a server that encrypts does to a connection that does not.
 const CLOSED: &str = "the server closed the connection; if it encrypts, add --tls";
 
+/// For each server what it replied, or why there is nothing: the others' replies are of use all the same.
+pub(crate) type ByServer<T> = Vec<(String, Result<T, Failure>)>;
+
 /// The server, and how long a call may take.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Target {
@@ -177,10 +180,7 @@ impl Target {
     }
 
     /// Sends the same request to every server; each has a reply or a failure.
-    pub(crate) fn send_to_all(
-        &self,
-        request: Request<'_>,
-    ) -> Result<Vec<(String, Result<Reply, Failure>)>, Failure> {
+    pub(crate) fn send_to_all(&self, request: Request<'_>) -> Result<ByServer<Reply>, Failure> {
         let replies = self.client()?.request_all(request, &self.budget());
         let replies = replies.map_err(|error| failure(&error))?.into_iter();
         Ok(replies.map(|(name, reply)| (name, reply.map_err(|error| failure(&error)))).collect())

@@ -159,7 +159,7 @@ impl ClientState {
     }
 
     /// Return (seconds left at least or -1, compute info) of the value that the process holds; None: it holds none.
-    fn near_life(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<(f64, Option<(f64, f64)>)>> {
+    fn near_life(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<near::NearLife>> {
         near::life(self.near_binding.as_ref(), self.codec(), key)
     }
 

@@ -160,13 +160,16 @@ pub(crate) fn holds_reads_of(
     Ok(binding.near_cache.holds_reads_of(key_bytes(key)?, scope.as_deref()))
 }
 
-/// Of the value under a key that a read gets without a call: the seconds that its item has left at least (-1: it has no
-/// TTL), and the Unix time when it was computed and the seconds that this took, if they were stored.
+/// The seconds that an item has left at least (-1: it has no TTL), and the Unix time when its value was computed and the
+/// seconds that this took, if they were stored.
+pub(crate) type NearLife = (f64, Option<(f64, f64)>);
+
+/// Of the value under a key that a read gets without a call.
 pub(crate) fn life(
     binding: Option<&NearBinding>,
     codec: &Codec,
     key: &Bound<'_, PyAny>,
-) -> PyResult<Option<(f64, Option<(f64, f64)>)>> {
+) -> PyResult<Option<NearLife>> {
     let Some(binding) = binding else { return Ok(None) };
     let (scope, now) = (binding.scope(key.py())?, Instant::now());
     let held_value = binding.near_cache.held_value(key_bytes(key)?, scope.as_deref(), now);

@@ -267,6 +267,7 @@ impl LogFolder {
 }
 
 /// What a part adds to the counts of its instance.
+#[derive(Clone, Copy)]
 struct PartCounts {
     requests: usize,
     dropped: u64,

@@ -167,7 +167,7 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_texts(&items.keys);
     packer.append_u32s(&items.parents);
     packer.append_u32s(&items.sizes);
-    packer.append_texts(&Vec::from_iter(items.changed.iter().cloned()));
+    packer.append_texts(&items.changed.iter().cloned().collect::<Vec<_>>());
     packer.append_u64s(&requests.numbers);
     packer.append_u64s(&requests.times_us);
     packer.append_column(requests.instances.iter().map(|instance| instance.to_le_bytes()));

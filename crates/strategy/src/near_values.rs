@@ -89,7 +89,9 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         fixed_keys.filter(|(key, _)| !may_keep(key)).for_each(|(_, value)| *value = None);
         let cached_keys = self.local_cache.iter().map(|(key, _)| key);
         let refused_keys: Vec<K> = cached_keys.filter(|key| !may_keep(key)).cloned().collect();
-        refused_keys.iter().for_each(|key| self.remove(key));
+        for key in &refused_keys {
+            self.remove(key);
+        }
     }
 
     /// Removes all values.

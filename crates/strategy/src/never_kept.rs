@@ -3,7 +3,7 @@
 //!
 //! A key that is ever written by `add`, `cas`, `incr`, `append` and the like, or read with its CAS unique, is a counter, a
 //! lock or a value that is changed in place: a kept value of it is one that another process may have changed already.
-//! Such keys are in the log ([`ChangedKeys::lines`] are in the strategy file), and each client learns those that it changes
+//! Such keys are in the log (and as `never` lines in the strategy file), and each client learns those that it changes
 //! itself. What is allowed by name is kept all the same.
 
 use std::collections::{BTreeSet, HashMap};

@@ -235,7 +235,9 @@ impl TogetherRules {
     /// Prepares rules; those of the same trigger apply in the given order.
     pub fn new(rules: &[TogetherRule]) -> Self {
         let mut builder = TogetherRulesBuilder::default();
-        rules.iter().for_each(|rule| builder.add(rule));
+        for rule in rules {
+            builder.add(rule);
+        }
         builder.build()
     }
 

@@ -11,7 +11,7 @@ use glasscache_lab::text::{
 use serde_json::{Map, Value, json};
 
 use crate::output::{Exit, Failure, Output};
-use crate::target::Target;
+use crate::target::{ByServer, Target};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,9 +119,6 @@ impl Args {
         Failure::join(failures).map_or(Ok(Exit::Success), Err)
     }
 }
-
-/// For each server what it replied, or why there is nothing: the others' replies are of use all the same.
-type ByServer<T> = Vec<(String, Result<T, Failure>)>;
 
 /// The rows of `stats group` of each server.
 fn request_stats(target: &Target, group: &str) -> Result<ByServer<Rows>, Failure> {

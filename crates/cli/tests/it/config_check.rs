@@ -104,7 +104,7 @@ fn make_folder() -> (Files, TempDir) {
         ("empty", ""),
         ("cluster", "12\nlocalhost|127.0.0.1|11211\n"),
         ("good.toml", "memory-limit = \"64\"\n"),
-        ("bad.toml", "memory-limt = \"64\"\n"),
+        ("bad.toml", "memory-limits = \"64\"\n"),
     ] {
         fs::write(path(name), text).unwrap();
     }
@@ -208,7 +208,7 @@ fn what_will_fail_later_is_named_at_the_start() {
     chown(files.path("secret"), Some(0), Some(0)).unwrap();
     let certificate = format!("ssl_chain_cert={},ssl_key={}", path("old.crt"), path("old.key"));
     let cases = [
-        (vec!["-u", "nobody", "-Y", &path("secret")].join(" "), "SIGHUP will not read it again"),
+        (format!("-u nobody -Y {}", path("secret")), "SIGHUP will not read it again"),
         (format!("-Z -o {certificate}"), "expired"),
         ("-e /dev/null/nothing/memory".to_owned(), "the server runs without the file"),
         ("-m 1000000".to_owned(), "will end it when it fills"),

@@ -1,10 +1,12 @@
 //! Every command that talks to a server reaches it plainly, encrypted, with a certificate, with a login and over a unix
 //! socket; without what is needed it says so.
 
-use std::process::{Command, Output};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use crate::encryption::Files;
-use crate::server::{Server, glasscache};
+use crate::server::{Server, glasscache, wait_until};
 
 /// A kind of server, the flags and the environment by which commands reach it.
 struct Kind {
@@ -83,6 +85,15 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
+/// A server that listens on a unix socket alone.
+fn start_on_socket(path: &Path) -> Server {
+    let mut command = glasscache();
+    command.args(["serve", "-u", "root", "-s"]).arg(path).stderr(Stdio::null());
+    let server = Server::from_child(command.spawn().unwrap(), 0);
+    wait_until(|| UnixStream::connect(path).is_ok());
+    server
+}
+
 #[test]
 fn each_command_reaches_each_kind_of_server() {
     let files = Files::new();
@@ -93,7 +104,8 @@ fn each_command_reaches_each_kind_of_server() {
     for kind in kinds(&files) {
         let flags: Vec<&str> = kind.server_flags.iter().map(String::as_str).collect();
         let is_unix = kind.name == "unix socket";
-        let server = Server::start(&flags);
+        let server =
+            if is_unix { start_on_socket(&files.path("socket")) } else { Server::start(&flags) };
         let address = if is_unix {
             files.path("socket").display().to_string()
         } else {

@@ -113,19 +113,18 @@ impl FixedSetLoad {
         is_due
     }
 
-    /// Whether a load that begins now fetches a key; `expires_at` is that of its value: `None` without one, and
-    /// `Some(None)` for one without an end.
+    /// Whether a load that begins now fetches a key; `expires_at` is that of its value, if it has one that ends.
     pub(super) fn needs_load(
         &self,
         key: &NearKey,
-        expires_at: Option<Option<Instant>>,
+        has_value: bool,
+        expires_at: Option<Instant>,
         now: Instant,
     ) -> bool {
-        match expires_at {
-            Some(expires_at) => {
-                expires_at.is_some_and(|expires_at| expires_at <= now + self.refresh_ahead())
-            }
-            None => !self.absent_keys.contains(key),
+        if has_value {
+            expires_at.is_some_and(|expires_at| expires_at <= now + self.refresh_ahead())
+        } else {
+            !self.absent_keys.contains(key)
         }
     }
 

@@ -65,7 +65,9 @@ fn changes_in_place(request: &Request<'_>) -> bool {
 
 fn for_each_key(request: &Request<'_>, mut pass_on: impl FnMut(NearKey)) {
     if let Request::GetMany { prefix, keys, .. } = *request {
-        keys.iter().for_each(|key| pass_on([prefix, *key].concat().into()));
+        for key in keys {
+            pass_on([prefix, *key].concat().into());
+        }
     }
     request.for_each_key(|key| pass_on(near_key(key)));
 }

@@ -46,12 +46,12 @@ impl RelatedKeys {
         };
         // A key that is a parent and a child is in memory once.
         let mut known_keys: HashSet<NearKey> = HashSet::new();
-        let mut intern = |key: NearKey| match known_keys.get(&key) {
-            Some(known_key) => known_key.clone(),
-            None => {
-                known_keys.insert(key.clone());
-                key
+        let mut intern = |key: NearKey| {
+            if let Some(known_key) = known_keys.get(&key) {
+                return known_key.clone();
             }
+            known_keys.insert(key.clone());
+            key
         };
         for ((parent, child), position) in options.file.children.iter().zip(0..) {
             let parent = intern(related_keys.key_of_rule("child", parent)?);

@@ -645,8 +645,9 @@ impl NearState {
         }
         let needs_load = |key: &&NearKey| {
             let entry = self.near_values.fixed().get(*key).and_then(Option::as_ref);
-            let expires_at = entry.map(|entry| entry.expires_at);
-            self.keep_rules.may_keep(key) && self.fixed_set_load.needs_load(key, expires_at, now)
+            let expires_at = entry.and_then(|entry| entry.expires_at);
+            self.keep_rules.may_keep(key)
+                && self.fixed_set_load.needs_load(key, entry.is_some(), expires_at, now)
         };
         let keys: Vec<NearKey> = fixed_keys.iter().filter(needs_load).cloned().collect();
         if keys.is_empty() {

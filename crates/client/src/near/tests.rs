@@ -300,12 +300,14 @@ fn refreshing_a_fixed_set_fetches_no_more_keys_than_expired() {
     for near_ttl_s in [10, 600, 0] {
         let names: Vec<&'static str> =
             (0..2500).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
-        let lines: String = names.iter().map(|name| format!("\nkey {name}")).collect();
+        let lines: Vec<String> = names.iter().map(|name| format!("key {name}")).collect();
         let near_ttl = (near_ttl_s > 0).then(|| Duration::from_secs(near_ttl_s));
-        let mut client =
-            TestClient::with_options(&format!("strategy fixed:2500{lines}"), |options| {
+        let mut client = TestClient::with_options(
+            &format!("strategy fixed:2500\n{}", lines.join("\n")),
+            |options| {
                 options.near_ttl = near_ttl;
-            });
+            },
+        );
         for (number, &name) in names.iter().enumerate() {
             let ttl_s = if number % 10 == 0 { 2 + (number as i64 / 10) % 29 } else { 3600 };
             client.values.insert(name, (name, ttl_s));

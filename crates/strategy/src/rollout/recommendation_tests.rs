@@ -78,7 +78,7 @@ fn assert_recommended(case: Case, expected: &[Action]) -> Vec<Recommendation> {
     let recommendations = recommendations(case);
     let is_expected = |made: &&Recommendation| expected.contains(&made.action);
     let count = recommendations.iter().filter(is_expected).count();
-    assert!(count >= 18, "{count} of {RUNS}: {:#?}", recommendations);
+    assert!(count >= 18, "{count} of {RUNS}: {recommendations:#?}");
     recommendations
 }
 

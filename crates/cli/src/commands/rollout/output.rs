@@ -20,7 +20,7 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
     let noun = if reports.processes == 1 { "report" } else { "reports" };
     let failed_requests =
         reports.measured.strategy.failed_requests + reports.measured.control.failed_requests;
-    let cut_off = match reports.cut_off_reports {
+    let cut_off = match reports.cut_off_files {
         0 => String::new(),
         count => format!(" {count} of the files end within a report, which is left out."),
     };
@@ -162,7 +162,7 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         },
         "near_fill": measured.near_fill.fraction,
         "near_growing": measured.near_fill.is_growing,
-        "cut_off_reports": reports.cut_off_reports,
+        "cut_off_reports": reports.cut_off_files,
         "recommendation": recommendation.action.name(),
         "reason": recommendation.reason,
         "forecast_statement": recommendation.forecast_check.to_string(),

@@ -28,7 +28,7 @@ pub(super) struct Reports {
     pub(super) disabled_because: BTreeSet<String>,
     pub(super) warm_up_requests: u64,
     /// Files that end within a report, as of a process that was killed while it wrote.
-    pub(super) cut_off_reports: usize,
+    pub(super) cut_off_files: usize,
     /// How full the near cache of each process that has one is.
     near_fills: Vec<f64>,
     pub(super) measured: RolloutMeasurements,
@@ -67,7 +67,8 @@ type RouteNumbers = (u64, u64, f64);
 
 #[derive(Deserialize)]
 struct Route {
-    route: String,
+    #[serde(rename = "route")]
+    name: String,
     strategy: RouteNumbers,
     control: RouteNumbers,
 }
@@ -131,10 +132,10 @@ impl Reports {
     /// Reads files, each with one report or several; of a process the one with most requests counts.
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let mut by_process: BTreeMap<String, (&Path, Rollout)> = BTreeMap::new();
-        let mut cut_off_reports = 0;
+        let mut cut_off_files = 0;
         for path in paths {
             let (rollouts, is_cut_off) = read_file(path)?;
-            cut_off_reports += usize::from(is_cut_off);
+            cut_off_files += usize::from(is_cut_off);
             if rollouts.is_empty() && !is_cut_off {
                 let message = format!("{}: no report is in it", path.display());
                 return Err(Failure::new(Exit::BadData, message).with_hint(HINT));
@@ -150,7 +151,7 @@ impl Reports {
         }
         let mut rollouts = by_process.into_values();
         let (first_path, first_rollout) = rollouts.next().ok_or_else(|| {
-            let message = if cut_off_reports > 0 {
+            let message = if cut_off_files > 0 {
                 "not a report: each of these files ends within its first one"
             } else {
                 "no report is in these files"
@@ -158,7 +159,7 @@ impl Reports {
             Failure::new(Exit::BadData, message).with_hint(HINT)
         })?;
         let mut reports = Self::from_rollout(&first_rollout);
-        reports.cut_off_reports = cut_off_reports;
+        reports.cut_off_files = cut_off_files;
         for (path, rollout) in rollouts {
             if rollout.strategy != first_rollout.strategy
                 || rollout.forecast != first_rollout.forecast
@@ -193,7 +194,7 @@ impl Reports {
             forecast: forecast.collect(),
             disabled_because: BTreeSet::new(),
             warm_up_requests: 0,
-            cut_off_reports: 0,
+            cut_off_files: 0,
             near_fills: Vec::new(),
             measured: RolloutMeasurements::default(),
         };
@@ -215,7 +216,7 @@ impl Reports {
                 added_ms_squares,
             };
             let (strategy, control) = (to_sums(route.strategy), to_sums(route.control));
-            measured.routes.add_sums(&route.route, &RouteOfGroups { strategy, control });
+            measured.routes.add_sums(&route.name, &RouteOfGroups { strategy, control });
         }
         let Checks { compared, differing, wrong, bound_ms } = rollout.value_checks;
         measured.value_checks.add(&ValueChecks { compared, differing, wrong, bound_ms });

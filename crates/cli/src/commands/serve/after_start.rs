@@ -19,7 +19,6 @@ use glasscache_server as server;
 
 use super::filter_tcp_addresses;
 use super::runtime_files::{RuntimeFile, write_pid_file, write_port_file};
-use crate::args::version_text;
 use crate::daemon::Detachment;
 use crate::output::Failure;
 use crate::server_signals::ServerSignals;
@@ -91,7 +90,7 @@ fn format_start_message(
         && addresses.iter().all(|address| address.ip().is_loopback());
     format!(
         "glasscache {} listens on {}{} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)",
-        version_text(),
+        env!("CARGO_PKG_VERSION"),
         if address_texts.is_empty() { "nothing".to_owned() } else { address_texts.join(", ") },
         if is_local { " (this machine only)" } else { "" },
         settings.threads,

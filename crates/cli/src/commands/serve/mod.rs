@@ -42,15 +42,21 @@ impl Args {
         let is_launcher = resolved.settings.daemon && !daemon::is_child();
         // The daemon prints them itself.
         if !is_launcher {
-            resolved.warnings.iter().for_each(|warning| print_warning(warning));
+            print_warnings(&resolved.warnings);
             print_settings_without_effect(&resolved);
         }
         let checked = CheckedSettings::new(resolved)?;
         if is_launcher {
             return daemon::launch();
         }
-        checked.warnings.iter().for_each(|warning| print_warning(warning));
+        print_warnings(&checked.warnings);
         serve(checked, self.flags.config_file().as_deref())
+    }
+}
+
+fn print_warnings(warnings: &[String]) {
+    for warning in warnings {
+        print_warning(warning);
     }
 }
 
@@ -119,7 +125,7 @@ fn start(
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let bound = server::bind(config).map_err(|error| failure(&error))?;
     let prepared = prepare_as_user(settings, bound)?;
-    prepared.warnings().iter().for_each(|warning| print_warning(warning));
+    print_warnings(prepared.warnings());
     let tcp_addresses = filter_tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
         file.keep_file();
@@ -170,7 +176,7 @@ fn replace(
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
-    prepared.warnings().iter().for_each(|warning| print_warning(warning));
+    print_warnings(&prepared.warnings());
     let connected = prepared.connect().map_err(|error| failure(&error))?;
     if settings.lock_memory {
         // The memory is mapped now, and the other server still serves.

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Memory that the search may use in each process
     #[arg(long, default_value = "64M", value_name = "BYTES", requires = "search")]
     memory: String,
-    /// Seconds that a process may serve what it keeps, as the client's near_ttl (10 by default); without it for ever
+    /// Seconds that a process may serve what it keeps, 10 in a client by default; without it for ever
     #[arg(id = "near_ttl", long = "near-ttl", value_name = "SECS")]
     near_ttl_s: Option<f64>,
     /// Show the figures of each route

@@ -296,7 +296,7 @@ fn comparisons_need_keys_and_one_call_for_many_of_them() {
     let mut client = TestClient::with_options("strategy lru:9", |options| {
         options.share = Some(RolloutShare::default());
         options.near_check = 1.0;
-        options.near_ttl = Some(std::time::Duration::from_secs(3600));
+        options.near_ttl = Some(std::time::Duration::from_hours(1));
     });
     for _ in 0..320 {
         request_of(&mut client, "a");
