@@ -26,32 +26,32 @@ class Request(NamedTuple):
     """Whether it may be made again when the first may have been done."""
     reads_first: bool = False
     """Whether it takes a request that reads before the one that writes."""
-    changes_in_place: bool = False
+    changes_items: bool = False
     """Whether it depends on the present value of its key, or returns a unique on which a later call will: of
     such a key a strategy keeps no value, unless the package makes the call to store a value that it made."""
 
 
 REQUESTS: Final = {
     "get": Request(is_read=True, default_index=1),
-    "gets": Request(is_read=True, changes_in_place=True),
+    "gets": Request(is_read=True, changes_items=True),
     "gat": Request(is_read=True, default_index=2, ttl_index=1),
     "get_with_meta": Request(is_read=True),
     "get_many": Request(is_read=True, is_bulk=True),
-    "gets_many": Request(is_read=True, is_bulk=True, changes_in_place=True),
+    "gets_many": Request(is_read=True, is_bulk=True, changes_items=True),
     "set": Request(miss=False, ttl_index=2),
-    "add": Request(miss=False, ttl_index=2, changes_in_place=True),
+    "add": Request(miss=False, ttl_index=2, changes_items=True),
     "replace": Request(miss=False, ttl_index=2),
-    "append": Request(miss=False, is_repeatable=False, reads_first=True, changes_in_place=True),
-    "prepend": Request(miss=False, is_repeatable=False, reads_first=True, changes_in_place=True),
-    "cas": Request(ttl_index=3, is_repeatable=False, changes_in_place=True),
+    "append": Request(miss=False, is_repeatable=False, reads_first=True, changes_items=True),
+    "prepend": Request(miss=False, is_repeatable=False, reads_first=True, changes_items=True),
+    "cas": Request(ttl_index=3, is_repeatable=False, changes_items=True),
     "set_many": Request(is_bulk=True, ttl_index=1),
     "delete": Request(miss=False),
     "delete_many": Request(is_bulk=True),
     "touch": Request(miss=False, ttl_index=1),
-    "incr": Request(is_repeatable=False, changes_in_place=True),
-    "decr": Request(is_repeatable=False, changes_in_place=True),
-    "_reserve": Request(ttl_index=2, changes_in_place=True),
-    "_reservation": Request(changes_in_place=True),
+    "incr": Request(is_repeatable=False, changes_items=True),
+    "decr": Request(is_repeatable=False, changes_items=True),
+    "_reserve": Request(ttl_index=2, changes_items=True),
+    "_reservation": Request(changes_items=True),
 }
 """The rows by method; those of the package itself begin with an underscore."""
 

@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
     @property
     def _is_package_call(self) -> bool:
-        return self.fills and REQUESTS.get(self.name, Request()).changes_in_place
+        return self.fills and REQUESTS.get(self.name, Request()).changes_items
 
 
 class Sleep(NamedTuple):

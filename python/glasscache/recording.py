@@ -164,7 +164,7 @@ class Recorder:
             begin_record = (
                 self._begin_bulk_record if name in BULK_METHODS else self._begin_read_record
             )
-        return _noting_changes(begin_record) if REQUESTS[name].changes_in_place else begin_record
+        return _noting_changes(begin_record) if REQUESTS[name].changes_items else begin_record
 
     def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
         raise BadSetting("this client has a recorder already")
@@ -231,9 +231,7 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
-            request.note_changed(
-                [key for name, key, *_ in calls if REQUESTS[name].changes_in_place]
-            )
+            request.note_changed([key for name, key, *_ in calls if REQUESTS[name].changes_items])
             is_recorded = self._begin_read(request, read_keys)
             try:
                 return run(calls, deadline=deadline)

@@ -57,7 +57,7 @@ def _is_kept(client: Client, other_client: Client, key: str) -> bool:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("rules", ["lru:100", "fixed:1\nkey counter"])
-def test_a_key_that_a_process_changes_in_place_is_not_kept_from_then_on(
+def test_a_key_that_a_process_changes_is_not_kept_from_then_on(
     server: Server,
     save_strategy: SaveStrategy,
     namespace: str,
@@ -195,7 +195,7 @@ def test_prefixes_that_mean_nothing_are_refused(
         Client(server.address, near_never=("cart:",))
 
 
-def test_a_log_tells_what_is_changed_in_place_and_its_strategy_keeps_none_of_it(
+def test_a_log_has_the_changed_keys_and_its_strategy_keeps_none_of_them(
     server: Server, namespace: str, tmp_path: Path
 ) -> None:
     client = Client(server.address, namespace=namespace)
@@ -250,8 +250,8 @@ def _count_requests(
         with client.request(page="page"):
             client.get_many(["page", "visits", "orders"])
             counted = client.incr("visits", initial=1)
-            shown = client.get("visits")
-            too_old += counted is None or shown < counted
+            printed = client.get("visits")
+            too_old += counted is None or printed < counted
             while True:
                 value, unique = client.gets("orders")
                 if client.cas("orders", value + 1, unique):

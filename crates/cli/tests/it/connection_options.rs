@@ -172,7 +172,7 @@ fn options_come_from_the_environment_too_and_contradictions_are_refused() {
 }
 
 #[test]
-fn statistics_of_a_server_that_is_up_are_printed_beside_one_that_is_down() {
+fn an_unreachable_server_hides_no_statistics_of_others() {
     let server = Server::start(&[]);
     let servers = format!("127.0.0.1:1,127.0.0.1:{}", server.port());
     for arguments in [

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::costs::{self, CallClass, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::key::KeyEncoder;
-use crate::near::{RequestScope, is_change_in_place};
+use crate::near::{RequestScope, is_noted_change};
 use crate::request::Request;
 use crate::request_record::{RecordedCall, RequestRecord};
 
@@ -78,7 +78,7 @@ impl<'g> Budget<'g> {
 
     /// Notes in the record the key that a request of the application changes in place, if it does.
     pub(crate) fn note_changed_key(&self, request: &Request<'_>, encoder: KeyEncoder<'_>) {
-        if let Some(record) = self.record.filter(|_| is_change_in_place(request)) {
+        if let Some(record) = self.record.filter(|_| is_noted_change(request)) {
             request.for_each_key(|key| record.note_changed_key(&encoder.decode(key)));
         }
     }

@@ -36,7 +36,7 @@ pub fn as_package_call<R>(is_package_call: bool, call: impl FnOnce() -> R) -> R 
 
 /// Learns the keys that these requests of the application change in place.
 pub(super) fn learn_from(near: &ClientNearCache, request: &Request<'_>) {
-    if is_change_in_place(request) {
+    if is_noted_change(request) {
         let process_cache = near.current();
         let mut state = process_cache.state();
         for_each_key(request, |key| state.learn_changed_key(&key));
@@ -45,11 +45,11 @@ pub(super) fn learn_from(near: &ClientNearCache, request: &Request<'_>) {
 
 /// Whether a request of the application depends on the present value of its keys, or returns uniques on which a later
 /// one will.
-pub(crate) fn is_change_in_place(request: &Request<'_>) -> bool {
-    changes_in_place(request) && !IS_PACKAGE_CALL.get()
+pub(crate) fn is_noted_change(request: &Request<'_>) -> bool {
+    changes_items(request) && !IS_PACKAGE_CALL.get()
 }
 
-fn changes_in_place(request: &Request<'_>) -> bool {
+fn changes_items(request: &Request<'_>) -> bool {
     let is_conditional = |mode| {
         let writes_all = matches!(mode, StoreMode::Set | StoreMode::Replace);
         !writes_all

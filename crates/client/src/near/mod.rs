@@ -53,7 +53,7 @@ pub(crate) use writes::NearWriteGuard;
 use entry::NearKey;
 use keep_rules::KeepRules;
 pub use keep_rules::as_package_call;
-pub(crate) use keep_rules::is_change_in_place;
+pub(crate) use keep_rules::is_noted_change;
 use related_keys::RelatedKeys;
 use state::NearState;
 

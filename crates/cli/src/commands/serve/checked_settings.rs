@@ -77,7 +77,7 @@ impl CheckedSettings {
         let checked = server::check(config).map_err(|error| failure(&error))?;
         let user = settings.user.as_deref().unwrap_or("root");
         let check_as_user = || -> Result<Vec<String>, Failure> {
-            runtime_files::check_places(&settings)?;
+            runtime_files::check_folders(&settings)?;
             checked.check_as_user().map_err(|error| failure(&error))
         };
         warnings.extend(daemon::run_as_user(user, check_as_user)??);

@@ -117,7 +117,7 @@ pub(super) fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>,
 }
 
 /// Checks whether this process's user can make the files for other programs, without making them.
-pub(super) fn check_places(settings: &Settings) -> Result<(), Failure> {
+pub(super) fn check_folders(settings: &Settings) -> Result<(), Failure> {
     let Some(path) = &settings.pid_file else {
         return Ok(());
     };
