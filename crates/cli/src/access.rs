@@ -9,6 +9,17 @@ use glasscache_lab::access::{Access, AccessError, Credentials, Protocol};
 
 use crate::output::Failure;
 
+/// The environment variables of these options, which are no settings of a server.
+pub(crate) const VARIABLES: [&str; 7] = [
+    "GLASSCACHE_TLS",
+    "GLASSCACHE_TLS_CA",
+    "GLASSCACHE_TLS_CERT",
+    "GLASSCACHE_TLS_KEY",
+    "GLASSCACHE_TLS_NAME",
+    "GLASSCACHE_LOGIN",
+    "GLASSCACHE_PASSWORD",
+];
+
 /// The options for encryption and login.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
@@ -104,4 +115,19 @@ pub(crate) fn find_access(
             AccessError::Tls(_) => failure,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args as _;
+
+    use super::*;
+
+    #[test]
+    fn each_variable_of_an_option_is_listed() {
+        let command = Args::augment_args(clap::Command::new("test"));
+        let variables: Vec<_> =
+            command.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
+        assert_eq!(variables, VARIABLES);
+    }
 }

@@ -16,7 +16,7 @@ use crate::bulk::{
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::{
-    Calculate, Delete, Get, GetAndTouch, Inspect, Operation as _, Store, Touch, Touched,
+    Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch, Touched,
 };
 use crate::engine::{RefusedValueSteps, Steps};
 use crate::error::Error;
@@ -35,7 +35,7 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let step_budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
-                    budget.note_changed_key(&step.request(), self.core().keys());
+                    budget.note_changed_key(&step, self.core().keys());
                     let result = self.run(&step, &step_budget)$($await)*;
                     steps.handle_result(result);
                 }
@@ -145,7 +145,7 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let unrecorded_budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
-                budget.note_changed_key(&store.request(), self.core().keys());
+                budget.note_changed_key(&store, self.core().keys());
                 let store_result = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
                     None => self.run(&store, unrecorded_budget)$($await)*,

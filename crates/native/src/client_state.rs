@@ -153,7 +153,7 @@ impl ClientState {
         near::forget(self.near_binding.as_ref(), key)
     }
 
-    /// Whether a read of a key by the strategy is held afterwards, so that `near_life` tells of it.
+    /// Whether a read of a key by the strategy is held afterwards, so that `near_life` can report on it.
     fn holds_reads_of(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         near::holds_reads_of(self.near_binding.as_ref(), key)
     }

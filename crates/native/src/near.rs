@@ -150,7 +150,7 @@ pub(crate) fn forget(binding: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> P
     forget_result.map_err(|error| error::from_client_error(py, &error))
 }
 
-/// Whether a read of a key by the strategy is held afterwards, so that [`life`] tells of it.
+/// Whether a read of a key by the strategy is held afterwards, so that [`life`] can report on it.
 pub(crate) fn holds_reads_of(
     binding: Option<&NearBinding>,
     key: &Bound<'_, PyAny>,
@@ -201,15 +201,13 @@ pub(crate) struct NearBinding {
     package_call_variable: Py<PyAny>,
 }
 
-/// Whether the current call of a client with a strategy is one by which the package fills a key.
-pub(crate) fn is_package_call(py: Python<'_>, binding: Option<&NearBinding>) -> bool {
-    binding.is_some_and(|binding| {
-        let value = binding.package_call_variable.bind(py).call_method0(intern!(py, "get"));
-        value.and_then(|value| value.is_truthy()).unwrap_or(false)
-    })
-}
-
 impl NearBinding {
+    /// Whether the current call is one by which the package fills a key.
+    pub(crate) fn is_package_call(&self, py: Python<'_>) -> bool {
+        let value = self.package_call_variable.bind(py).call_method0(intern!(py, "get"));
+        value.and_then(|value| value.is_truthy()).unwrap_or(false)
+    }
+
     /// That of a client, if it was made with a strategy.
     pub(crate) fn new(
         py: Python<'_>,

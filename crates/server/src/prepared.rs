@@ -40,8 +40,8 @@ impl PreparedParts {
         let user_id = geteuid().as_raw();
         let warn_about = |error: Error| {
             format!(
-                "{error}; it was read before the server became the user {user_id}, and SIGHUP will not read it again: \
-                 let that user read it"
+                "{error}; it was read before the server became the user {user_id}, and SIGHUP cannot reload it: make it \
+                 readable for that user"
             )
         };
         let certificate_warning = self.tls.as_ref().and_then(Tls::expiry_warning);

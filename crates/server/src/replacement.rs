@@ -72,7 +72,7 @@ pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error>
 }
 
 impl PreparedReplacement {
-    /// As [`PreparedServer::warnings`], which a server that takes over has none of.
+    /// As [`PreparedServer::warnings`]: a server that takes over reports them here.
     pub fn warnings(&self) -> Vec<String> {
         self.parts.list_warnings()
     }

@@ -18,8 +18,8 @@ const VARIABLE_PART: u8 = b'*';
 /// So many keys of one pattern stand for all of that pattern: `views:*` for `views:1`, `views:2`, ...
 const KEYS_OF_A_PATTERN: u8 = 8;
 
-/// Bits of the table of changed keys, 64 KiB. Each key sets one, so of n keys n in 524,288 others are not kept either:
-/// however many there are, the memory is the same, and in doubt a key is not kept.
+/// Bits of the table of changed keys, 64 KiB however many keys there are. Each key sets one bit; of the other keys,
+/// those with the same bit are not kept either, n in 524,288 after n keys.
 const TABLE_BITS: usize = 1 << 19;
 
 /// The most patterns whose keys are counted; keys of further patterns are known one by one.
@@ -58,8 +58,8 @@ impl NeverRules {
         self
     }
 
-    /// Whether a key (without namespace) may be kept, by its name; `is_changed` tells of other keys whether they are
-    /// changed in place.
+    /// Whether a key (without namespace) may be kept, by its name; `is_changed` is asked about other keys, whether they
+    /// are changed in place.
     pub fn may_keep(&self, key: &[u8], is_changed: impl FnOnce() -> bool) -> bool {
         let allowed_length = longest_prefix(&self.allowed_prefixes, key);
         let forbidden_length = longest_prefix(&self.prefixes, key);

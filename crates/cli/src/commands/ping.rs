@@ -1,6 +1,6 @@
 //! `glasscache ping`: whether each server responds, with its version and response time.
 //!
-//! A server that wants a login or encryption responds, too: who watches over it needs neither password nor certificate.
+//! A server that wants a login or TLS counts as alive: a health check needs neither a password nor a certificate.
 
 use std::time::Instant;
 

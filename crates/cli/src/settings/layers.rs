@@ -4,27 +4,17 @@
 //! a file does not matter if a flag overrides it. Every refusal names the setting, its origin, the
 //! value and the bound.
 
-use crate::files::read_text;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::unsupported::find_option_refusal;
 use super::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
+use crate::access::VARIABLES;
+use crate::files::read_text;
 
 /// Our environment variables that are not server settings.
-const NON_SETTING_VARIABLES: [&str; 10] = [
-    "config",
-    "server",
-    "daemon-child",
-    "login",
-    "password",
-    "tls",
-    "tls-ca",
-    "tls-cert",
-    "tls-key",
-    "tls-name",
-];
+const NON_SETTING_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,7 +205,9 @@ impl Layers {
         }
         let is_service_link = raw.starts_with("tcp://")
             || ["port-", "service-"].iter().any(|start| name.starts_with(start));
-        if !is_service_link && !NON_SETTING_VARIABLES.contains(&name.as_str()) {
+        let is_for_others =
+            NON_SETTING_VARIABLES.contains(&name.as_str()) || VARIABLES.contains(&variable);
+        if !is_service_link && !is_for_others {
             self.warnings.push(format!("{variable}: no such setting, ignored"));
         }
         Ok(())

@@ -208,10 +208,10 @@ fn what_will_fail_later_is_named_at_the_start() {
     chown(files.path("secret"), Some(0), Some(0)).unwrap();
     let certificate = format!("ssl_chain_cert={},ssl_key={}", path("old.crt"), path("old.key"));
     let cases = [
-        (format!("-u nobody -Y {}", path("secret")), "SIGHUP will not read it again"),
+        (format!("-u nobody -Y {}", path("secret")), "SIGHUP cannot reload it"),
         (format!("-Z -o {certificate}"), "expired"),
         ("-e /dev/null/nothing/memory".to_owned(), "the server runs without the file"),
-        ("-m 1000000".to_owned(), "will end it when it fills"),
+        ("-m 1000000".to_owned(), "will kill it when it fills"),
     ];
     for (settings, expected) in cases {
         let arguments: Vec<String> = settings.split(' ').map(str::to_owned).collect();

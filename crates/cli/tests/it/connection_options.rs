@@ -1,5 +1,5 @@
 //! Every command that talks to a server reaches it plainly, encrypted, with a certificate, with a login and over a unix
-//! socket; without what is needed it says so.
+//! socket; otherwise its error names what is missing.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -125,7 +125,7 @@ fn each_command_reaches_each_kind_of_server() {
             let text = text_of(&output);
             let is_ping = command_line.starts_with("ping");
             if is_ping {
-                // Who watches over a server needs neither a password nor a certificate.
+                // A health check needs neither a password nor a certificate.
                 assert_eq!(output.status.code(), Some(0), "{}: {text}", kind.name);
                 let names_wish =
                     text.contains("wants a login") || text.contains("encrypts (--tls)");

@@ -8,7 +8,6 @@ use crate::costs::{self, CallClass, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::key::KeyEncoder;
 use crate::near::{RequestScope, is_noted_change};
-use crate::request::Request;
 use crate::request_record::{RecordedCall, RequestRecord};
 
 /// How long a call may take, what to do when a signal comes, and the request that it belongs to.
@@ -76,9 +75,13 @@ impl<'g> Budget<'g> {
         RecordedCall::begin_write(self.record)
     }
 
-    /// Notes in the record the key that a request of the application changes in place, if it does.
-    pub(crate) fn note_changed_key(&self, request: &Request<'_>, encoder: KeyEncoder<'_>) {
-        if let Some(record) = self.record.filter(|_| is_noted_change(request)) {
+    /// Notes in the record, if there is one, the key that an operation of the application changes in place.
+    pub(crate) fn note_changed_key(&self, operation: &impl Operation, encoder: KeyEncoder<'_>) {
+        let Some(record) = self.record else {
+            return;
+        };
+        let request = operation.request();
+        if is_noted_change(&request) {
             request.for_each_key(|key| record.note_changed_key(&encoder.decode(key)));
         }
     }
@@ -92,7 +95,7 @@ impl<'g> Budget<'g> {
         if self.record.is_none() {
             return RecordedCall::default();
         }
-        self.note_changed_key(&operation.request(), encoder);
+        self.note_changed_key(operation, encoder);
         match operation.class() {
             CallClass::Single(costs::OperationKind::Read, _) => {
                 self.begin_read(std::iter::once(encoder.decode(operation.key())))

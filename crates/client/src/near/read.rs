@@ -363,7 +363,7 @@ impl NearRead {
         let process_cache = self.near.current();
         let mut near_state = process_cache.state();
         for (index, kept_value) in &fetch.comparisons {
-            // A key that a server has no more may have been evicted there, which is no change of its value.
+            // A key that is absent on its server may have been evicted: its value has not changed.
             let item = items.get(*index).and_then(Option::as_ref);
             let server_value = item.and_then(|item| item.value.as_ref());
             let key_and_generation = fetch.keys.get(*index).zip(fetch.generations.get(*index));

@@ -26,7 +26,7 @@ const VERSION_MEMORY_MIB: u64 = 64;
 /// Why a benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no memcached to compare with.
+    /// No memcached was found to compare with.
     #[error("no memcached is on the path; install one, or name it: --memcached PROGRAM")]
     NoMemcached,
     /// A server could not be started.

@@ -29,7 +29,6 @@ use super::pending_call::{CallKind, CallTiming, PendingCall};
 use super::{is_done, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::error;
-use crate::near::is_package_call;
 use crate::reply::ReplyForm;
 
 /// A request in flight, by what receives its reply.
@@ -188,10 +187,13 @@ impl Connection {
         timing: &CallTiming,
     ) -> PyResult<Result<Option<Ticket>, Error>> {
         let py = slf.py();
-        let is_package_call = is_package_call(py, self.client.get().near_binding.as_ref());
-        let ticket = as_package_call(is_package_call, || {
-            self.engine.submit(slice::from_ref(request), timing.attempt())
-        });
+        let near_binding = self.client.get().near_binding.as_ref();
+        let is_package_call = near_binding.map(|binding| binding.is_package_call(py));
+        let mut submit = || self.engine.submit(slice::from_ref(request), timing.attempt());
+        let ticket = match is_package_call {
+            Some(is_package_call) => as_package_call(is_package_call, submit),
+            None => submit(),
+        };
         let has_earlier_timer =
             matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= timing.deadline);
         if matches!(ticket, Ok(Some(_))) && !has_earlier_timer {

@@ -21,7 +21,7 @@ use pyo3::types::PyDelta;
 
 use crate::client_state::ClientState;
 use crate::keys::key_bytes;
-use crate::{deadline as deadlines, error, interpreter_lock, near, settings, signals};
+use crate::{deadline as deadlines, error, interpreter_lock, settings, signals};
 use get_recording::GetRecording;
 
 /// TTLs up to 30 days are relative on the wire; longer ones are sent as a Unix time.
@@ -161,8 +161,14 @@ impl Client {
 
     /// Does `work` without the interpreter lock, unless it waits by a scheduler of greenlets, which needs it.
     pub(crate) fn detach<R: Send>(&self, py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
-        let is_package_call = near::is_package_call(py, self.near_binding.as_ref());
-        let work = || as_package_call(is_package_call, work);
+        let Some(near_binding) = &self.near_binding else {
+            return self.detach_thread(py, work);
+        };
+        let is_package_call = near_binding.is_package_call(py);
+        self.detach_thread(py, || as_package_call(is_package_call, work))
+    }
+
+    fn detach_thread<R: Send>(&self, py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
         if self.core.options().waiter.is_some() {
             return work();
         }

@@ -417,7 +417,7 @@ fn check_space(path: &Path, needed_bytes: u64) -> Result<(), String> {
 
 fn without_file(path: &Path, error: &io::Error) -> String {
     format!(
-        "memory file (-e) {}: its folder does not exist and cannot be made: {error}; the server runs without the file, and a stop loses its items",
+        "memory file (-e) {}: its folder does not exist and cannot be created: {error}; the server runs without the file and loses its items when it stops",
         path.display()
     )
 }
@@ -430,11 +430,11 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Checks whether this process's user may make a file in the folder of `path`.
+/// Checks whether this process's user may create a file in the folder of `path`, without creating it.
 ///
 /// # Errors
-/// There is no such folder, or its rights do not allow it.
-pub(crate) fn check_folder_of(path: &Path) -> io::Result<()> {
+/// The folder does not exist, or its permissions do not allow it.
+pub fn check_folder_of(path: &Path) -> io::Result<()> {
     let rights = Access::WRITE_OK | Access::EXEC_OK;
     Ok(accessat(CWD, folder_of(path), rights, AtFlags::EACCESS)?)
 }

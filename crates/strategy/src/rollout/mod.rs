@@ -3,7 +3,7 @@
 //! [`rollout_share`] decides which group a request belongs to, [`counts`] adds up what the requests of a group needed and
 //! [`routes`] what those of a route waited, [`metrics`] estimates metrics with intervals, and [`decision`] compares those
 //! of the strategy with those of the control group. [`process_rollout`] does so while one process runs, from when it is
-//! warm ([`warm_up`]); `glasscache rollout` does it over many ([`recommendation`]), and says beside it whether the forecast
+//! warm ([`warm_up`]); `glasscache rollout` does it over many ([`recommendation`]), and also reports whether the forecast
 //! came true ([`forecast_check`]). No clock and no socket: docs/decisions/strategies.md, 0143, has the rule and its reasons.
 
 pub mod counts;

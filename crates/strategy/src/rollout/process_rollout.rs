@@ -1,6 +1,6 @@
 //! The roll-out in one process: requests get their group, are counted, and decide whether the strategy stays enabled.
 //!
-//! A process that starts is not what is to be judged: its near cache fills first, and its fixed set is loaded. These
+//! A process that starts is not representative: its near cache fills first, and its fixed set is loaded. These
 //! requests are not counted, but at most the first half of the 2,000 within which a bad strategy is disabled. Later
 //! windows of 2,000 requests are evaluated as well. One of some hundred windows is worse than its control group by
 //! chance, and a process has thousands a day, so after the first window it takes several in succession.

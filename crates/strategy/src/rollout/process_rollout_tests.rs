@@ -95,7 +95,7 @@ fn one_wrong_value_disables_a_strategy_however_much_it_saves() {
     let expected = "it served 1 value that had been replaced longer than 50 ms ago, of 1000";
     assert!(reason.starts_with(expected), "{reason}");
     let by_share = ProcessRollout::new(Vec::new(), None, 1);
-    assert!(!by_share.may_disable_itself(), "a strategy in all requests is not judged");
+    assert!(!by_share.may_disable_itself(), "a strategy in all requests has no control group");
 }
 
 #[test]

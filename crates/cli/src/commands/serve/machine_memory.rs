@@ -1,4 +1,4 @@
-//! Whether the machine, or the control group of the process, has the memory that a server may use.
+//! Whether the machine, or the cgroup of the process, has the memory that a server may use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 const OVERHEAD_DIVISOR: u64 = 50;
 const OVERHEAD_BYTES: u64 = 16 << 20;
 
-/// A sentence if the server, once it is full, would be ended by the kernel.
+/// A sentence if the kernel would kill the server once it is full.
 pub(super) fn warn_about_memory(memory_bytes: u64) -> Option<String> {
     let needed_bytes = memory_bytes + memory_bytes / OVERHEAD_DIVISOR + OVERHEAD_BYTES;
     let machine_bytes =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_total(&text))?;
     let (limit_bytes, owner) = match find_group_limit() {
         Some(group_bytes) if group_bytes < machine_bytes => {
-            (group_bytes, "the control group of this process")
+            (group_bytes, "the cgroup of this process")
         }
         _ => (machine_bytes, "this machine"),
     };
     (needed_bytes > limit_bytes).then(|| {
         format!(
-            "memory-limit (-m): a full server takes {} MB and {owner} has {} MB: the kernel will end it when it fills; write -m {} or less",
+            "memory-limit (-m): a full server takes {} MB and {owner} has {} MB: the kernel will kill it when it fills; write -m {} or less",
             needed_bytes >> 20,
             limit_bytes >> 20,
             (limit_bytes.saturating_sub(OVERHEAD_BYTES) / (OVERHEAD_DIVISOR + 1) * OVERHEAD_DIVISOR) >> 20
@@ -34,7 +34,7 @@ fn parse_total(meminfo: &str) -> Option<u64> {
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The smallest memory limit of the process's control groups, of version 2 or 1.
+/// The smallest memory limit of the process's cgroups, of version 2 or 1.
 fn find_group_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     find_smallest_limit(&groups, Path::new("/sys/fs/cgroup"))
@@ -94,6 +94,6 @@ mod tests {
     fn more_memory_than_the_machine_has_is_named() {
         assert_eq!(warn_about_memory(64 << 20), None);
         let warning = warn_about_memory(1 << 50).unwrap();
-        assert!(warning.contains("will end it when it fills"), "{warning}");
+        assert!(warning.contains("will kill it when it fills"), "{warning}");
     }
 }

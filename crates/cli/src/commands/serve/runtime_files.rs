@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
-use rustix::io::Errno;
+use glasscache_server::check_folder_of;
+use rustix::fs::OFlags;
 
 use crate::output::{Exit, Failure};
 use crate::settings::Settings;
@@ -122,13 +122,11 @@ pub(super) fn check_folders(settings: &Settings) -> Result<(), Failure> {
         return Ok(());
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let folder = path.parent().unwrap_or(&path);
-    let rights = Access::WRITE_OK | Access::EXEC_OK;
     let check_result = match fs::symlink_metadata(&path) {
-        Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
-        _ => accessat(CWD, folder, rights, AtFlags::EACCESS),
+        Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        _ => check_folder_of(&path),
     };
-    check_result.map_err(|error| describe_failure("pidfile (-P)", &path, &error.into()))
+    check_result.map_err(|error| describe_failure("pidfile (-P)", &path, &error))
 }
 
 #[cfg(test)]
