@@ -373,12 +373,12 @@ def _noting_changes(begin_record: _BeginRecord) -> _BeginRecord:
     """Return what also notes that the application changes the key of the call, or the keys, in place."""
 
     def begin_change_record(
-        request: _native.RecordedRequest, key: Any, parent: Any
+        request: _native.RecordedRequest, key: str | bytes | list[str | bytes], parent: Any
     ) -> tuple[Any, bool]:
         key, is_recorded = begin_record(request, key, parent)
         if not is_package_call.get():
-            request.note_changed(cast("list[Any]", key) if isinstance(key, list) else [key])
-        return cast("Any", key), is_recorded
+            request.note_changed(key if isinstance(key, list) else [key])
+        return key, is_recorded
 
     return begin_change_record
 
