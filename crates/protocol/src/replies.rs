@@ -129,6 +129,12 @@ replies! {
     NO_SPARE_PAGES = b"NOSPARE source class has no spare pages\r\n";
     /// `slabs automove` with an invalid window.
     BAD_AUTOMOVE_WINDOW = b"CLIENT_ERROR automove window too low or too high\r\n";
+    /// `stats hotkeys` is disabled (`-X`).
+    HOTKEYS_DISABLED = b"CLIENT_ERROR stats hotkeys not allowed\r\n";
+    /// An unknown argument of `stats hotkeys`.
+    HOTKEYS_USAGE = b"CLIENT_ERROR usage: stats hotkeys [1s|1m|1h] [requests|bytes]\r\n";
+    /// `stats prefixes` is disabled (`-X`).
+    PREFIXES_DISABLED = b"CLIENT_ERROR stats prefixes not allowed\r\n";
     /// `stats detail` is disabled (`-X`).
     DETAIL_DISABLED = b"CLIENT_ERROR stats detail not allowed\r\n";
     /// An unknown argument of `stats detail`.

@@ -5,6 +5,10 @@ use std::fmt::Write as _;
 
 use crate::session::stats::general::GENERAL_ROWS;
 use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW_PREFIX};
+use crate::session::stats::live::{
+    ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS,
+    SAMPLING_FIELDS,
+};
 
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
@@ -27,10 +31,32 @@ fn the_page_of_statistics_matches_the_tables() {
         "Then `{ITERATIONS_BELOW_PREFIX}<n>` for powers of two: iterations of the event loops that took less than `n` \
          microseconds, and at least as long as the bound before."
     );
+    page += "\n## stats curve\n\n\
+             Hits and misses at other sizes of `-m`, from a sample of the keys, as of the last second.\n\n";
+    push_fields(&mut page, "", CURVE_FIELDS);
+    push_fields(&mut page, "", SAMPLING_FIELDS);
+    page += "\nThen for each size, with its number `<n>` from 0:\n\n";
+    push_fields(&mut page, "<n>:", POINT_FIELDS);
+    page += "\nThen for each change of the limit that is worth considering:\n\n";
+    push_fields(&mut page, "advice:<n>:", ADVICE_FIELDS);
+    page += "\n## stats hotkeys\n\n\
+             `stats hotkeys [1s|1m|1h] [requests|bytes]`: the hottest keys of a second, a minute (without an argument) \
+             or an hour, by requests or by the bytes that were sent. Refused with `-X`.\n\n";
+    push_fields(&mut page, "<n>:", HOT_KEY_FIELDS);
+    page += "\n## stats prefixes\n\nThe prefixes of keys with most gets, up to the character of `-D` (a colon). Refused with `-X`.\n\n";
+    push_fields(&mut page, "<n>:", PREFIX_FIELDS);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();
     }
     let page_on_disk = std::fs::read_to_string(path).unwrap_or_default();
     assert!(page_on_disk == page, "{path} is out of date: make reference-pages");
+}
+
+/// Appends a table of the fields.
+fn push_fields<T>(page: &mut String, prefix: &str, fields: &[Field<T>]) {
+    *page += "| name | meaning | unit |\n|---|---|---|\n";
+    for field in fields {
+        let _ = writeln!(page, "| `{prefix}{}` | {} | {} |", field.name, field.meaning, field.unit);
+    }
 }

@@ -29,6 +29,7 @@
 //!   makes it replace another, `record_allocator` finds a segment for it, `eviction` sweeps, `retry_limits` bounds the
 //!   retries; `write` is one operation on one key, and `set`, `arith`, `delete` and `get_and_update` (a get with touch,
 //!   lease or vivify) decide what it does;
+//! - `live`: what a running store reports of its load, from a sample of it;
 //! - `restart`: a store in a file, and the same store again in the next process;
 //! - what callers use: `worker`, `get` (a get without options), `reservation` (one value that is arriving),
 //!   `listing`, `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still
@@ -70,6 +71,7 @@ mod index;
 mod item;
 mod item_view;
 mod listing;
+mod live;
 mod lookup;
 mod lookup_hint;
 mod memory;
@@ -102,6 +104,10 @@ pub use eviction_reports::EvictedItem;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
 pub use item_view::{HeldValue, Item};
 pub use listing::Listing;
+pub use live::{
+    CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
+    PrefixUse, SamplingCosts,
+};
 pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(any(miri, loom)))]
 pub use memory::MappedFile;

@@ -22,6 +22,7 @@ pub(crate) mod file_version;
 pub(crate) mod handover;
 pub(crate) mod held_memory;
 pub(crate) mod key_text;
+pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod logins;
@@ -58,6 +59,7 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
 use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
+use crate::shared::live::Live;
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
@@ -84,6 +86,8 @@ pub(crate) struct Shared {
     /// The certificate, if there are listeners with TLS.
     pub(crate) tls: Option<Tls>,
     pub(crate) watchers: Watchers,
+    /// What is reported of the load.
+    pub(crate) live: Live,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
@@ -143,6 +147,7 @@ impl Shared {
             watchers: Watchers::new(config.watcher_bytes, Arc::clone(&peer_memory)),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
+            live: Live::default(),
             verbosity: AtomicU8::new(config.verbosity),
             is_observed: AtomicBool::new(false),
             are_reads_observed: AtomicBool::new(false),

@@ -134,7 +134,16 @@ fn run_stats(
     let is_supported = matches!(
         tokens.first(),
         None | Some(
-            &(b"settings" | b"items" | b"slabs" | b"sizes" | b"detail" | b"reset" | b"glasscache")
+            &(b"settings"
+                | b"items"
+                | b"slabs"
+                | b"sizes"
+                | b"detail"
+                | b"reset"
+                | b"glasscache"
+                | b"curve"
+                | b"hotkeys"
+                | b"prefixes")
         )
     );
     if !is_supported {

@@ -5,6 +5,7 @@
 
 pub(crate) mod general;
 pub(crate) mod glasscache;
+pub(crate) mod live;
 mod process;
 mod settings;
 mod slabs;
@@ -40,6 +41,9 @@ pub(crate) fn run_stats(
             return ConnectionEffect::Dump(Dump::Prefixes { resume_after: None });
         }
         [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, reply),
+        [b"curve", ..] => live::write_curve(context, reply),
+        [b"hotkeys", arguments_left @ ..] => live::write_hot_keys(arguments_left, context, reply),
+        [b"prefixes", ..] => live::write_prefixes(context, reply),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(context, reply),
         [b"reset", ..] => {
             context.shared.reset_stats();

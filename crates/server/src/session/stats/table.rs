@@ -5,6 +5,7 @@
 
 use crate::session::context::Context;
 use crate::session::rows::Rows;
+pub(super) use crate::session::rows::Value;
 use crate::shared::counters::Totals;
 
 /// One statistic.
@@ -35,51 +36,6 @@ impl Row {
     }
 }
 
-/// The value of a statistic.
-pub(super) enum Value {
-    Number(u64),
-    Text(String),
-    /// The row is not printed with the current settings.
-    Absent,
-}
-
-impl Value {
-    /// `value` if the setting that adds the row is on.
-    pub(super) fn only_if(condition: bool, value: u64) -> Value {
-        if condition { Value::Number(value) } else { Value::Absent }
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
-    }
-}
-
-impl From<u32> for Value {
-    fn from(number: u32) -> Value {
-        Value::Number(number.into())
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Value {
-        Value::Number(number as u64)
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
-    }
-}
-
 /// Everything that the rows of one reply are computed from.
 pub(super) struct Snapshot<'c> {
     pub(super) context: &'c Context<'c>,
@@ -106,11 +62,7 @@ impl<'c> Snapshot<'c> {
     /// Appends the rows of a table.
     pub(super) fn write_table(&self, table: &[Row], rows: &mut Rows<'_>) {
         for row in table {
-            match (row.read_value)(self) {
-                Value::Number(number) => rows.write_row(row.name, number),
-                Value::Text(text) => rows.write_row(row.name, text),
-                Value::Absent => {}
-            }
+            rows.write_value(row.name, (row.read_value)(self));
         }
     }
 }
