@@ -9,7 +9,6 @@
 pub mod access;
 pub mod bench;
 pub mod codec;
-pub mod counters;
 pub mod figures;
 pub mod load;
 mod paired;
@@ -25,3 +24,5 @@ pub mod text;
 pub mod tour;
 pub mod warm;
 pub mod why;
+
+pub use glasscache_findings::counters;

@@ -7,17 +7,18 @@ use toml::Table;
 use super::tree::{assert_none, list_files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
+    ("findings", &[]),
     ("sim", &["store", "strategy"]),
     ("features", &["sim"]),
-    ("server", &["store", "protocol", "sim"]),
+    ("server", &["store", "protocol", "sim", "findings"]),
     ("client", &["protocol", "strategy"]),
     ("record", &["client", "sim"]),
-    ("lab", &["record", "client", "sim", "protocol"]),
-    ("cli", &["lab", "record", "server", "client", "sim", "features"]),
+    ("lab", &["record", "client", "sim", "protocol", "findings"]),
+    ("cli", &["lab", "record", "server", "client", "sim", "findings", "features"]),
     ("native", &["client", "record", "sim", "features"]),
     ("world", &["server", "client"]),
 ];
@@ -30,7 +31,7 @@ const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 4] = [
     ("world", &["record", "sim"]),
 ];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
-const PURE_CRATES: [&str; 4] = ["protocol", "store", "strategy", "sim"];
+const PURE_CRATES: [&str; 5] = ["protocol", "store", "strategy", "findings", "sim"];
 
 /// What the rules of a pure crate must forbid at least.
 const MUST_BE_FORBIDDEN: &[&str] = &[

@@ -13,6 +13,7 @@ use super::tree::{assert_none, has_ending, list_files, read};
 const CHECKED_FOLDERS: &[&str] = &[
     "crates/cli/",
     "crates/client/",
+    "crates/findings/",
     "crates/lab/",
     "crates/native/",
     "crates/protocol/",

@@ -12,8 +12,12 @@ use serde::Serialize;
 pub struct Counters {
     /// Version as the server reports it.
     pub version: String,
+    /// Process id of the server; 0 where it is not reported.
+    pub pid: u32,
     /// Seconds since the server started.
     pub uptime_s: u64,
+    /// Unix time at the server, in seconds.
+    pub time_unix_s: u64,
     /// Keys requested.
     pub gets: u64,
     /// Keys found.
@@ -30,6 +34,14 @@ pub struct Counters {
     pub evictions: u64,
     /// Of them never read.
     pub evicted_unread: u64,
+    /// Values refused because they were larger than `-I` allows.
+    pub values_too_large: u64,
+    /// Values refused because there was no memory for them.
+    pub values_without_memory: u64,
+    /// Bytes received from clients.
+    pub read_bytes: u64,
+    /// Bytes sent to clients.
+    pub written_bytes: u64,
     /// Items resident now.
     pub items: u64,
     /// Bytes of the items resident now.
@@ -54,7 +66,9 @@ impl Counters {
         let sum_counters = |names: &[&str]| names.iter().map(|name| parse_counter(name)).sum();
         Counters {
             version: rows.get("version").map_or_else(String::new, |text| (*text).to_owned()),
+            pid: u32::try_from(parse_counter("pid")).unwrap_or(0),
             uptime_s: parse_counter("uptime"),
+            time_unix_s: parse_counter("time"),
             gets: parse_counter("get_hits") + parse_counter("get_misses"),
             hits: parse_counter("get_hits"),
             expired: parse_counter("get_expired"),
@@ -71,6 +85,10 @@ impl Counters {
             ]),
             evictions: parse_counter("evictions"),
             evicted_unread: parse_counter("evicted_unfetched"),
+            values_too_large: parse_counter("store_too_large"),
+            values_without_memory: parse_counter("store_no_memory"),
+            read_bytes: parse_counter("bytes_read"),
+            written_bytes: parse_counter("bytes_written"),
             items: parse_counter("curr_items"),
             bytes: parse_counter("bytes"),
             limit_bytes: parse_counter("limit_maxbytes"),
@@ -81,13 +99,18 @@ impl Counters {
     }
 
     /// Keys requested but not found.
-    pub(crate) fn misses(&self) -> u64 {
+    pub fn misses(&self) -> u64 {
         self.gets.saturating_sub(self.hits)
     }
 
     /// Hits over gets, 0 to 1; `None` before the first get.
     pub fn hit_ratio(&self) -> Option<f64> {
         (self.gets > 0).then(|| self.hits as f64 / self.gets as f64)
+    }
+
+    /// Bytes of the items over the memory limit, 0 to 1; `None` where the limit is not reported.
+    pub fn fill(&self) -> Option<f64> {
+        (self.limit_bytes > 0).then(|| self.bytes as f64 / self.limit_bytes as f64)
     }
 
     /// Keys read, values stored and all other commands that name a key.
@@ -110,6 +133,10 @@ impl Counters {
             other_commands: delta(self.other_commands, earlier.other_commands),
             evictions: delta(self.evictions, earlier.evictions),
             evicted_unread: delta(self.evicted_unread, earlier.evicted_unread),
+            values_too_large: delta(self.values_too_large, earlier.values_too_large),
+            values_without_memory: delta(self.values_without_memory, earlier.values_without_memory),
+            read_bytes: delta(self.read_bytes, earlier.read_bytes),
+            written_bytes: delta(self.written_bytes, earlier.written_bytes),
             connections_refused: delta(self.connections_refused, earlier.connections_refused),
             ..self.clone()
         }
