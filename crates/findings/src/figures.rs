@@ -53,7 +53,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads `VmSwap` and `VmRSS` from the text of `/proc/PID/status` (proc_pid_status(5)).
+    /// Reads `VmSwap` and `VmRSS` from the text of `/proc/PID/status` (`proc_pid_status(5)`).
     pub fn of_status(status: &str) -> Machine {
         Machine {
             swapped_bytes: find_kilobytes(status, "VmSwap:") * 1024,

@@ -10,6 +10,7 @@ pub mod counters;
 pub mod curve;
 pub mod figures;
 pub mod finding;
+pub mod hot_keys;
 pub mod key_sample;
 pub mod numbers;
 mod rules;

@@ -65,7 +65,7 @@ fn with(change: impl FnOnce(&mut Figures)) -> Figures {
     figures
 }
 
-fn curve(miss_ratios: [f64; 4]) -> Option<Curve> {
+fn curve(miss_ratios: [f64; 4]) -> Curve {
     let sizes = [33_554_432, 67_108_864, 83_886_080, 134_217_728];
     let to_point = |(memory_bytes, miss_ratio): (u64, f64)| CurvePoint {
         memory_bytes,
@@ -73,14 +73,17 @@ fn curve(miss_ratios: [f64; 4]) -> Option<Curve> {
         low: miss_ratio - 0.005,
         high: miss_ratio + 0.005,
     };
-    Some(Curve { points: sizes.into_iter().zip(miss_ratios).map(to_point).collect() })
+    Curve { points: sizes.into_iter().zip(miss_ratios).map(to_point).collect() }
 }
 
 #[test]
 fn nothing_is_invented_on_a_healthy_or_an_unknown_server() {
     assert_eq!(ids(&healthy()), [""; 0]);
     assert_eq!(ids(&Figures::default()), [""; 0]);
-    assert_eq!(ids(&with(|figures| figures.curve = curve([0.09, 0.05, 0.049, 0.048]))), [""; 0]);
+    assert_eq!(
+        ids(&with(|figures| figures.curve = Some(curve([0.09, 0.05, 0.049, 0.048])))),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -98,9 +101,9 @@ fn evictions_with_misses_are_too_small_unless_the_curve_is_flat() {
     );
     assert_eq!((finding.value, finding.setting.as_str()), (76.0, "-m 128"));
     assert_eq!(finding.gain, "avoids at most 76.0 of 80.0 misses/s");
-    let flat = Figures { curve: curve([0.41, 0.4, 0.4, 0.399]), ..evicting.clone() };
+    let flat = Figures { curve: Some(curve([0.41, 0.4, 0.4, 0.399])), ..evicting.clone() };
     assert_eq!(ids(&flat), [""; 0]);
-    let steep = Figures { curve: curve([0.6, 0.4, 0.3, 0.25]), ..evicting };
+    let steep = Figures { curve: Some(curve([0.6, 0.4, 0.3, 0.25])), ..evicting };
     let finding = &find(&steep)[0];
     assert_eq!((finding.id, finding.setting.as_str()), ("too_small", "-m 80"));
     assert_eq!(
@@ -128,7 +131,7 @@ fn memory_that_was_never_filled_is_too_large_unless_it_fills_now() {
     let flat_curve = with(|figures| {
         figures.now.limit_bytes = 1 << 30;
         figures.now.evictions = 1;
-        let mut flat = curve([0.05, 0.05, 0.05, 0.05]).unwrap();
+        let mut flat = curve([0.05, 0.05, 0.05, 0.05]);
         flat.points.push(CurvePoint { memory_bytes: 1 << 30, ..flat.points[0] });
         figures.curve = Some(flat);
     });
