@@ -261,6 +261,7 @@ mod tests {
             connections: 1_000,
             connections_max: 1_024,
             connections_refused: 12_345,
+            ..Counters::default()
         };
         let text = format_summary(
             "cache.example.org:11211",
