@@ -12,35 +12,36 @@ True
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from glasscache._native import __version__
-from glasscache.client import Client, Item
-from glasscache.errors import (
-    BadKey,
-    BadSetting,
-    BadTrace,
-    ClientClosed,
-    DeadlineExceeded,
-    GlasscacheError,
-    LoginRefused,
-    NotStored,
-    ProtocolBroken,
-    RequestRefused,
-    ServerUnavailable,
-    UnreadableValue,
-    Unsupported,
-    UnwritableValue,
-    ValueTooLarge,
-)
-from glasscache.tls import TLS
-from glasscache.values import Codec, RawJSON
+
+TYPE_CHECKING = False
+"""As `typing` has it, which a program that only imports the package does not load."""
 
 if TYPE_CHECKING:
     from typing import Any
 
     from glasscache.aio import AsyncClient
+    from glasscache.client import Client, Item
+    from glasscache.errors import (
+        BadKey,
+        BadSetting,
+        BadTrace,
+        ClientClosed,
+        DeadlineExceeded,
+        GlasscacheError,
+        LoginRefused,
+        NotStored,
+        ProtocolBroken,
+        RequestRefused,
+        ServerUnavailable,
+        UnreadableValue,
+        Unsupported,
+        UnwritableValue,
+        ValueTooLarge,
+    )
     from glasscache.server import Server
+    from glasscache.tls import TLS
+    from glasscache.values import Codec, RawJSON
 
 __all__ = [
     "TLS",
@@ -68,18 +69,34 @@ __all__ = [
     "__version__",
 ]
 
-_LAZY_MODULES = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
+_MODULES = {
+    "TLS": "tls",
+    "AsyncClient": "aio",
+    "Client": "client",
+    "Codec": "values",
+    "Item": "client",
+    "RawJSON": "values",
+    "Server": "server",
+}
+"""Where the names are; those that are not here are errors."""
+
+_SUBMODULES = ("client", "errors", "leases", "tls", "values")
+"""What can be read as an attribute without an import of its own."""
 
 
 def __dir__() -> list[str]:
-    """Return every public name, those that are imported lazily too."""
-    return sorted({*globals(), *__all__})
+    """Return every public name, those that are not imported yet too."""
+    return sorted({*globals(), *__all__, *_SUBMODULES})
 
 
 def __getattr__(name: str) -> Any:
-    """Import asyncio and subprocess only when they are used: importing stays below 40 ms."""
-    if name in _LAZY_MODULES:
-        import importlib  # noqa: PLC0415
+    """Import what a name stands for when it is first used."""
+    import importlib  # noqa: PLC0415 - likewise
 
-        return getattr(importlib.import_module(_LAZY_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
+    value = globals()[name] = getattr(module, name)
+    return value

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
-from glasscache.leases import AsyncLeases, SyncLeases
+from glasscache._get_or_set import AsyncLeases, SyncLeases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Unpack
+    from typing import ParamSpec, TypeVar, Unpack
 
     from glasscache.cached import AsyncCached, Cached, Options
     from glasscache.tags import AsyncTagged, Tagged
 
-__all__ = ["AsyncCaching", "SyncCaching"]
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["AsyncCaching", "SyncCaching"]
 
 
 class SyncCaching(SyncLeases):

@@ -7,8 +7,8 @@ added here, and where it takes effect.
 
 # No `from __future__ import annotations`: the rows are read from the annotations.
 
-import textwrap
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, cast
 
 from glasscache.errors import BadSetting
 
@@ -16,12 +16,24 @@ if TYPE_CHECKING:
     import inspect
     import os
     import ssl
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+    from typing import Annotated
 
     from glasscache import values
     from glasscache._near import ChildrenOf
     from glasscache._types import Key, OnError, Password, Servers
     from glasscache.tls import TLS
+else:
+
+    class Annotated:
+        """In place of that of `typing`, which has Python load its parser for a type given as text."""
+
+        def __init__(self, annotation: Any, row: Any) -> None:
+            self.annotation, self.row = annotation, row
+
+        def __class_getitem__(cls, annotation_and_row: Any) -> Any:
+            return cls(*annotation_and_row)
+
 
 __all__ = ["AsyncClientSettings", "ClientSettings", "Setting", "complete_settings", "settings_of"]
 
@@ -218,10 +230,10 @@ def _is_whole(value: Any) -> bool:
 class Kind(NamedTuple):
     """What a value must be."""
 
-    includes: "Callable[[Any], bool]"
+    includes: Callable[[Any], bool]
     expected: str
     """What is written instead of a value that is not of it."""
-    schema: "dict[str, Any]"
+    schema: dict[str, Any]
     """It in JSON Schema."""
 
 
@@ -325,10 +337,7 @@ KEYWORD: Final = Spelling("{name}=", "{name}={value}")
 
 def settings_of(settings_type: Any) -> "dict[str, Setting]":
     """Return the rows of `ClientSettings` or `AsyncClientSettings` by name, in the order of their table."""
-    return {
-        name: annotation.__metadata__[0]
-        for name, annotation in settings_type.__annotations__.items()
-    }
+    return {name: annotated.row for name, annotated in settings_type.__annotations__.items()}
 
 
 CLIENT_SETTINGS: Final = settings_of(ClientSettings)
@@ -424,6 +433,8 @@ def documentation_of(rows: "Mapping[str, Setting]") -> str:
         'servers: "host:port", ("host", port), "host:port*2" or "host:port:2" with a weight, "[::1]:11211", '
         '"memcached://host:port", "/path/of.sock"; several in one text with commas between, or a list.'
     )
+    import textwrap  # noqa: PLC0415 - only for the documentation
+
     sentences = [servers, *(f"{name}: {row.sentence}." for name, row in rows.items())]
     return "\n".join(
         textwrap.fill(sentence, 108, initial_indent=" " * 8, subsequent_indent=" " * 12)
@@ -433,8 +444,23 @@ def documentation_of(rows: "Mapping[str, Setting]") -> str:
 
 def annotation_of(settings_type: Any, name: str) -> Any:
     """Return the type of a setting, as text where a type checker alone imports it."""
-    annotation = settings_type.__annotations__[name].__origin__
-    return getattr(annotation, "__forward_arg__", annotation)
+    return settings_type.__annotations__[name].annotation
+
+
+class SettingsDocumentation:
+    """The `__doc__` of a client: its docstring, and a sentence for each keyword, written when it is read."""
+
+    def __init__(self, docstring: str | None, settings_type: Any) -> None:
+        """Take the docstring, None where Python leaves them out, and the table."""
+        self._docstring = docstring
+        self._settings_type = settings_type
+
+    def __get__(self, instance: object, owner: type) -> str | None:
+        """Return the documentation."""
+        if self._docstring is None:
+            return None
+        arguments = documentation_of(settings_of(self._settings_type))
+        return f"{self._docstring}\n    Args:\n{arguments}\n\n    "
 
 
 class SettingsSignature:

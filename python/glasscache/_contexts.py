@@ -1,20 +1,27 @@
-"""Blocks that belong to a context, as of a task or a greenlet: deadlines, and how a block is left."""
+"""What belongs to a context, as of a task or a greenlet: deadlines, leaving a block, and whose call it is."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import TypeVar
 
-__all__ = ["deadline_block", "reset_variable", "seconds_left"]
+    T = TypeVar("T")
 
-T = TypeVar("T")
+__all__ = ["deadline_block", "is_package_call", "reset_variable", "seconds_left"]
+
+is_package_call: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "glasscache_package_call", default=False
+)
+"""Whether the package makes the current call, to store a value that it made: then the call is no sign that
+the application changes its key in place, which a strategy would no longer keep."""
 
 
 class _DeadlineBlock:

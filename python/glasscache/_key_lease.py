@@ -7,7 +7,7 @@ awaited.
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING, Any
 
 from glasscache._steps import Acquire, Release
@@ -27,7 +27,7 @@ class KeyLease:
     def __init__(self, client: Any, key: str, lifetime_s: float | None) -> None:
         """Choose a token; nothing is sent yet."""
         self._client, self._key, self._lifetime_s = client, key, lifetime_s
-        self._token = secrets.token_hex(8).encode()
+        self._token = os.urandom(8).hex().encode()
 
     def acquire(self) -> Steps[bool]:
         """Take the lease; whether it was free. A caller that is cancelled meanwhile does not keep it."""

@@ -6,19 +6,17 @@ What is kept in the process and fetched together is decided by the native client
 
 from __future__ import annotations
 
-import contextvars
-import logging
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from glasscache import _native
-from glasscache._contexts import reset_variable
-from glasscache._steps import is_package_call
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
+    import contextvars
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
+    from typing import Literal, TypedDict
 
     from glasscache._types import Key
     from glasscache.recording import Recorder
@@ -26,35 +24,33 @@ if TYPE_CHECKING:
     ChildrenOf = Callable[[Any], Iterable[Key]]
     ShareBy = Literal["request", "process"]
 
-__all__ = ["NearStats", "RequestMethods", "strategy_of"]
+    class NearStats(TypedDict):
+        """The counters of a strategy."""
 
-_log = logging.getLogger("glasscache")
+        reads: int
+        fixed_hits: int
+        near_hits: int
+        held_hits: int
+        calls: int
+        keys: int
+        bytes: int
+        used_keys: int
+        kept_calls: int
+        kept_keys: int
+        invalidated: int
+        changed_by_others: int
+        watch_clears: int
+        fixed_keys: int
+        fixed_loaded: int
+        near_items: int
+        near_bytes: int
+        fixed_bytes: int
+        rules_bytes: int
+        missing_keys: list[str]
+        disabled: str | None
 
 
-class NearStats(TypedDict):
-    """The counters of a strategy."""
-
-    reads: int
-    fixed_hits: int
-    near_hits: int
-    held_hits: int
-    calls: int
-    keys: int
-    bytes: int
-    used_keys: int
-    kept_calls: int
-    kept_keys: int
-    invalidated: int
-    changed_by_others: int
-    watch_clears: int
-    fixed_keys: int
-    fixed_loaded: int
-    near_items: int
-    near_bytes: int
-    fixed_bytes: int
-    rules_bytes: int
-    missing_keys: list[str]
-    disabled: str | None
+__all__ = ["RequestMethods", "strategy_of"]
 
 
 class RequestScopes:
@@ -62,6 +58,8 @@ class RequestScopes:
 
     def __init__(self) -> None:
         """Make a context variable without a scope."""
+        import contextvars  # noqa: PLC0415 - few programs need it
+
         self.current: contextvars.ContextVar[_native.RequestScope | None] = contextvars.ContextVar(
             "glasscache_request_scope", default=None
         )
@@ -84,6 +82,8 @@ def strategy_of(
         raise BadSetting(
             f"near_never= and near_allow= both have {min(both)!r}: leave it out of one of them"
         )
+    from glasscache._contexts import is_package_call  # noqa: PLC0415 - few programs need it
+
     scopes = RequestScopes()
     native_strategy = _native.Strategy(
         settings["strategy"],
@@ -109,10 +109,14 @@ def _without_exceptions(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]
         nonlocal was_logged
         try:
             return [_key_bytes(child) for child in _iterable_of_keys(children_of(key))]
-        except Exception:  # noqa: BLE001 - a function of the user's must not make a read fail
+        except Exception:
             if not was_logged:
                 was_logged = True
-                _log.exception("children_of failed; the key is fetched without children")
+                import logging  # noqa: PLC0415 - few programs need it
+
+                logging.getLogger("glasscache").exception(
+                    "children_of failed; the key is fetched without children"
+                )
             return []
 
     return children
@@ -249,4 +253,6 @@ class _RequestBlock:
                 self._recorded_request.__exit__(exception_type, error, traceback)
         finally:
             if self._scopes is not None and self._token is not None:
+                from glasscache._contexts import reset_variable  # noqa: PLC0415 - likewise
+
                 reset_variable(self._scopes.current, self._token)

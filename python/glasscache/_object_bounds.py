@@ -29,8 +29,7 @@ _BYTES_PER_JSON_BYTE_MAX: Final = _MAP_BYTES // 4 + 10
 _BYTES_PER_MSGPACK_BYTE_MAX: Final = _MAP_BYTES // 2 + 10
 
 _TEXT: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_JSON_TEXT: Final = re.compile(_TEXT, re.DOTALL)
-_JSON_PIECE: Final = re.compile(rb'(?:[^"]{1,65536}+|%b){1,1024}+' % _TEXT, re.DOTALL)
+_PIECE: Final = rb'(?:[^"]{1,65536}+|%b){1,1024}+' % _TEXT
 """Some texts and what is between them: a replacement in the whole body would take many times its size."""
 
 
@@ -57,9 +56,10 @@ def _json_objects_bytes(body: bytes) -> int:
 
 def _json_objects_bytes_outside_texts(body: bytes, bytes_max: int) -> int:
     """Return what the objects take, as far as the bound."""
+    text_pattern, piece_pattern = re.compile(_TEXT, re.DOTALL), re.compile(_PIECE, re.DOTALL)
     position, objects_bytes = 0, 0
-    while (piece := _JSON_PIECE.match(body, position)) and objects_bytes <= bytes_max:
-        objects_bytes += _json_objects_bytes(_JSON_TEXT.sub(b"", piece.group()))
+    while (piece := piece_pattern.match(body, position)) and objects_bytes <= bytes_max:
+        objects_bytes += _json_objects_bytes(text_pattern.sub(b"", piece.group()))
         position = piece.end()
     return objects_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -9,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from glasscache import _native, values
 from glasscache._client_settings import CLIENT_SETTINGS, complete_settings
 from glasscache.errors import BadSetting, is_counted_as_miss
-from glasscache.tls import tls_files
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from glasscache._client_settings import Setting
     from glasscache._types import Key, Login, Password
     from glasscache.errors import GlasscacheError
-    from glasscache.tls import TLS
+    from glasscache.tls import TLS, Files
 
 __all__ = [
     "gutter_settings",
@@ -136,6 +137,23 @@ def gutter_settings(settings: Mapping[str, Any], rows: Mapping[str, Setting]) ->
     }
 
 
+def tls_of(tls: Any) -> TLS | ssl.SSLContext | None:
+    """Return the setting as `glasscache.tls.normalise_tls` has it."""
+    if tls is None:
+        return None
+    from glasscache.tls import normalise_tls  # noqa: PLC0415 - few programs need it
+
+    return normalise_tls(tls)
+
+
+def _tls_files(tls: TLS | ssl.SSLContext | None) -> AbstractContextManager[Files | None]:
+    if tls is None:
+        return contextlib.nullcontext()
+    from glasscache.tls import tls_files  # noqa: PLC0415 - likewise
+
+    return tls_files(tls)
+
+
 def native_state(
     servers: list[str],
     tls: TLS | ssl.SSLContext | None,
@@ -145,7 +163,7 @@ def native_state(
 ) -> _native.ClientState:
     """Return what both clients are made of; with a gutter, that decides which errors are misses."""
     counts_as_miss = miss_rule_of(settings["on_error"])
-    with tls_files(tls) as files:
+    with _tls_files(tls) as files:
         prepared = {
             "namespace": normalise_namespace(settings["namespace"]),
             "counts_as_miss": None if settings["gutter"] is not None else counts_as_miss,

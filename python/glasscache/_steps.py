@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from glasscache._contexts import reset_variable
+from glasscache._contexts import is_package_call, reset_variable
 from glasscache._requests import REQUESTS, Request
 from glasscache.errors import DeadlineExceeded, GlasscacheError
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-
-is_package_call: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "glasscache_package_call", default=False
-)
-"""Whether the package makes the current call, to store a value that it made: then the call is no sign that
-the application changes its key in place, which a strategy would no longer keep."""
 
 
 class Call(NamedTuple):

@@ -22,7 +22,7 @@ __all__ = ["Types", "kind_and_payload_of", "value_from_payload"]
 KindAndPayload = tuple[str, Any]
 TimePayload = tuple[int, int, int, int, bool, Any]
 
-_ZONE_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_ZONE_NAME: Final = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
 _ZONE_NAME_LENGTH_MAX: Final = 100
 
 
@@ -142,7 +142,7 @@ def _is_zone_name(name: Any) -> bool:
     return (
         type(name) is str
         and len(name) <= _ZONE_NAME_LENGTH_MAX
-        and _ZONE_NAME_PATTERN.fullmatch(name) is not None
+        and re.fullmatch(_ZONE_NAME, name) is not None
     )
 
 

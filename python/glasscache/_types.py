@@ -1,6 +1,6 @@
 """The types of arguments and results of both clients."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: with it, each field's type is a text that Python parses.
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

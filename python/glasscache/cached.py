@@ -26,9 +26,10 @@ from typing import (
     overload,
 )
 
+from glasscache._get_or_set import AsyncLeases, SyncLeases
 from glasscache._refresh import GetOrSetOptions, GetOrSetSettings
 from glasscache._steps import call, carry_out, carry_out_async
-from glasscache.leases import AsyncLeases, SyncLeases, renew_steps
+from glasscache.leases import renew_steps
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from glasscache._client_settings import (
     CLIENT_SETTINGS,
     DEFAULT_SERVERS,
     ClientSettings,
+    SettingsDocumentation,
     SettingsSignature,
-    documentation_of,
 )
-from glasscache._contexts import deadline_block
 from glasscache._greenlets import greenlet_waits
 from glasscache._local_methods import LocalMethods
 from glasscache._near import strategy_of
@@ -22,9 +21,9 @@ from glasscache._settings import (
     native_state,
     normalise_servers,
     prepare_settings,
+    tls_of,
 )
 from glasscache._types import Item, Key, item_of
-from glasscache.tls import normalise_tls
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -53,6 +52,7 @@ class Client(SyncCaching, LocalMethods, _native.Client):
 
     """
 
+    __doc__ = cast("Any", SettingsDocumentation(__doc__, ClientSettings))
     __signature__ = SettingsSignature(ClientSettings)
 
     def __new__(  # noqa: D102 - the class documents the arguments
@@ -62,7 +62,7 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         native_strategy, scopes = strategy_of(settings)
         state = native_state(
             normalise_servers(servers),
-            normalise_tls(settings["tls"]),
+            tls_of(settings["tls"]),
             native_strategy,
             settings,
             greenlet_waits(),
@@ -85,6 +85,8 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         >>> with client.deadline(0.05):
         ...     _ = client.get("a"), client.get("b")
         """
+        from glasscache._contexts import deadline_block  # noqa: PLC0415 - few programs need it
+
         return deadline_block(self, seconds)
 
     def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
@@ -148,7 +150,3 @@ class Client(SyncCaching, LocalMethods, _native.Client):
     def __exit__(self, *_: object) -> None:
         """Close the client."""
         self.close()
-
-
-if Client.__doc__ is not None:
-    Client.__doc__ += f"\n    Args:\n{documentation_of(CLIENT_SETTINGS)}\n\n    "

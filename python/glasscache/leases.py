@@ -5,20 +5,18 @@ as a miss and others as None. The value replaces it by compare-and-swap, so no v
 deleted, overwrote or flushed while it was made (docs/decisions/client.md, 0058). A
 stored item is kept `stale` seconds beyond its TTL; how much is left is read with it, so that a hit costs one
 round trip, and its refill is stored by compare-and-swap too. What to do is decided here by steps, which the
-two mixins at the end carry out.
+methods of the clients carry out (`glasscache._get_or_set`).
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._key_lease import KeyLease
 from glasscache._native import ComputedValue
-from glasscache._refresh import GetOrSetOptions
 from glasscache._steps import (
     Acquire,
     CallFunction,
@@ -34,16 +32,11 @@ from glasscache._types import Item
 from glasscache.errors import ValueTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Unpack
+    from collections.abc import Callable
 
-    from glasscache._refresh import GetOrSetSettings
+    from glasscache._refresh import GetOrSetOptions
     from glasscache._steps import Steps
-    from glasscache._types import Ttl
 
-_log = logging.getLogger("glasscache")
-
-T = TypeVar("T")
 Key = str | bytes
 
 _MISSING: Final = object()
@@ -363,7 +356,9 @@ def _store_value(
         arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
         is_stored = (yield call(client, method_name, *arguments, ttl=ttl)) is True
     except ValueTooLarge as error:
-        _log.warning("made and not stored: %s", error)
+        import logging  # noqa: PLC0415 - likewise
+
+        logging.getLogger("glasscache").warning("made and not stored: %s", error)
         client._count_unstored()
         return False
     if not is_stored:
@@ -375,107 +370,13 @@ def _store_value(
     return is_stored
 
 
-class SyncLeases:
-    """`get_or_set` for a client that blocks."""
-
-    def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], T],
-        ttl: Ttl | None = None,
-        *,
-        stale: float = 0,
-        lease: float = 5,
-        wait: float | None = None,
-        early: float | bool = 0,
-        none_ttl: Ttl | None = None,
-        stale_if_error: bool = False,
-        split: bool = False,
-    ) -> T:
-        """Return the value under key, or make it, store it and return it.
-
-        A value is returned and not stored if any client deleted, wrote or flushed the key while it was
-        made, or if it is above a server's limit, which is logged; `stats()` counts these as
-        `fills_not_stored`. While it is made, `add` of the key fails.
-
-        On a cold key one caller among all processes makes the value while the others wait for it.
-        In the `stale` seconds after `ttl` one caller makes a new value while the others get the old
-        one at once.
-
-        Args:
-            key: as for `get`.
-            make: called without arguments, in at most one process at a time while its lease lasts.
-            ttl: seconds for which the value is fresh; None for ever.
-            stale: seconds after `ttl` in which one caller refills and the others take the old value.
-            lease: seconds that the filler has before another may take over.
-            wait: seconds to wait for another's value before making it oneself; None takes `lease`.
-            early: refill now and then before the end: True by what making took, or a number of seconds.
-            none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
-            stale_if_error: return the old value when making a new one fails.
-            split: store a long value in pieces, as `set` with split.
-
-        Raises:
-            What `make` raises, and what `get` and `set` raise.
-
-        """
-        return self.get_or_set_by(
-            key,
-            make,
-            GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
-        )
-
-    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: GetOrSetOptions) -> T:
-        """`get_or_set` with its settings in one object, which the parameter `lease` holds."""
-        return cast("T", carry_out(_get_or_set_steps(self, key, lease, make)))
+def get_or_set(client: Any, key: Key, make: Callable[[], Any], options: GetOrSetOptions) -> Any:
+    """Do one `get_or_set` of a client that blocks."""
+    return carry_out(_get_or_set_steps(client, key, options, make))
 
 
-class AsyncLeases:
-    """`get_or_set` for a client that is awaited."""
-
-    @overload
-    async def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], Awaitable[T]],
-        ttl: Ttl | None = None,
-        **settings: Unpack[GetOrSetSettings],
-    ) -> T: ...
-
-    @overload
-    async def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], T],
-        ttl: Ttl | None = None,
-        **settings: Unpack[GetOrSetSettings],
-    ) -> T: ...
-
-    async def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], Awaitable[T] | T],
-        ttl: Ttl | None = None,
-        *,
-        stale: float = 0,
-        lease: float = 5,
-        wait: float | None = None,
-        early: float | bool = 0,
-        none_ttl: Ttl | None = None,
-        stale_if_error: bool = False,
-        split: bool = False,
-    ) -> T:
-        """Return the value under key, or make it, store it and return it, as `SyncLeases.get_or_set`.
-
-        `make` may be a function or a coroutine function.
-        """
-        return await self.get_or_set_by(
-            key,
-            make,
-            GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
-        )
-
-    async def get_or_set_by(
-        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: GetOrSetOptions
-    ) -> T:
-        """`get_or_set` with its settings in one object, which the parameter `lease` holds."""
-        return cast("T", await carry_out_async(_get_or_set_steps(self, key, lease, make)))
+async def get_or_set_async(
+    client: Any, key: Key, make: Callable[[], Any], options: GetOrSetOptions
+) -> Any:
+    """Do one `get_or_set` of a client that is awaited."""
+    return await carry_out_async(_get_or_set_steps(client, key, options, make))

@@ -20,8 +20,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _at_exit, _native
+from glasscache._contexts import is_package_call
 from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, REQUESTS
-from glasscache._steps import is_package_call
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
 True
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: with it, each field's type is a text that Python parses.
 
 import contextlib
 import os
@@ -38,13 +38,13 @@ class TLS(NamedTuple):
     server_name: str | None = None
     """The name in the servers' certificates; None: each server's own host."""
 
-    def files(self) -> Files:
+    def files(self) -> "Files":
         """Return the settings as texts."""
         paths = (self.ca_file, self.certificate, self.key)
         ca_file, certificate, key = (None if path is None else os.fspath(path) for path in paths)
         return ca_file, certificate, key, self.server_name
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "ssl.SSLContext":
         """Return the same for asyncio, which has TLS of its own."""
         import ssl  # noqa: PLC0415 - most programs do not need it
 
@@ -64,7 +64,7 @@ class TLS(NamedTuple):
         return context
 
 
-def normalise_tls(tls: Any) -> TLS | ssl.SSLContext | None:
+def normalise_tls(tls: Any) -> "TLS | ssl.SSLContext | None":
     """Return the settings, given them, True for the system's authorities, or False or None.
 
     A context is taken if it verifies what this client always verifies: its authorities are used (those of the
@@ -90,10 +90,10 @@ def normalise_tls(tls: Any) -> TLS | ssl.SSLContext | None:
 
 
 @contextlib.contextmanager
-def tls_files(tls: TLS | ssl.SSLContext | None) -> Generator[Files | None]:
+def tls_files(tls: "TLS | ssl.SSLContext") -> "Generator[Files | None]":
     """Give the files of `normalise_tls`'s result, which are to be read in the block."""
-    if tls is None or isinstance(tls, TLS):
-        yield None if tls is None else tls.files()
+    if isinstance(tls, TLS):
+        yield tls.files()
         return
     authorities = tls.get_ca_certs(binary_form=True)
     if not authorities:
@@ -108,7 +108,7 @@ def tls_files(tls: TLS | ssl.SSLContext | None) -> Generator[Files | None]:
         yield TLS(file.name).files()
 
 
-def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | None] | None:
+def asyncio_tls(tls: Any, servers: list[str]) -> "tuple[ssl.SSLContext, str | None] | None":
     """Return the context and the name to verify, None for each server's own; None without TLS."""
     if _is_context(tls):
         check_tls_servers(servers)
@@ -120,7 +120,7 @@ def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | Non
     return settings.context(), settings.server_name
 
 
-def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:
+def _is_context(tls: Any) -> "TypeGuard[ssl.SSLContext]":
     """Whether it is a context: only a program that imported `ssl` can have one."""
     ssl_module = sys.modules.get("ssl")
     return ssl_module is not None and isinstance(tls, ssl_module.SSLContext)
