@@ -13,9 +13,8 @@ use super::series::{
 };
 use super::{escape, write_data};
 
-/// Size of the chart in SVG units; the page scales it to its width.
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 400.0;
+/// Size of a chart of a page in SVG units; the page scales it to its width.
+const PAGE_SIZE: [f64; 2] = [860.0, 400.0];
 const LEFT_MARGIN: f64 = 64.0;
 /// The margin to the right of the last point if there are no labels.
 const RIGHT_MARGIN: f64 = 16.0;
@@ -52,39 +51,71 @@ pub struct Mark {
     pub label: String,
 }
 
+/// The area in which a chart is drawn.
+struct Frame {
+    width: f64,
+    height: f64,
+    /// The right end of the horizontal axis.
+    right: f64,
+    x_scale: Scale,
+    y_scale: Scale,
+}
+
 impl Chart {
+    /// The drawing alone, with this width and height in SVG units.
+    pub fn to_svg(&self, size: [f64; 2]) -> String {
+        let mut html = String::new();
+        self.write_svg(&mut html, &self.make_frame(size));
+        html
+    }
+
     pub(super) fn write(&self, html: &mut String) {
-        let labels = self.build_end_labels();
-        let right = WIDTH - end_labels::measure_labels(&labels).max(RIGHT_MARGIN);
-        let xs =
-            self.series.iter().flat_map(Series::xs).chain(self.marks.iter().map(|mark| mark.x));
-        let x_scale = Scale::new(xs, self.is_x_log, LEFT_MARGIN, right);
-        let y_scale = Scale::new(
-            self.series.iter().flat_map(Series::ys),
-            self.is_y_log,
-            HEIGHT - BOTTOM_MARGIN,
-            TOP_MARGIN,
-        );
+        let frame = self.make_frame(PAGE_SIZE);
         html.push_str("<section>");
         if !self.title.is_empty() {
             let _ = write!(html, "<h2>{}</h2>", escape(&self.title));
         }
+        html.push_str("<div class=\"wide\">");
+        self.write_svg(html, &frame);
+        html.push_str("</div>");
+        self.write_legend(html);
+        self.write_chart_data(html, &frame.x_scale, &frame.y_scale);
+        html.push_str("</section>");
+    }
+
+    fn make_frame(&self, [width, height]: [f64; 2]) -> Frame {
+        let labels_width = end_labels::measure_labels(&self.build_end_labels());
+        let right = width - labels_width.max(RIGHT_MARGIN);
+        let xs =
+            self.series.iter().flat_map(Series::xs).chain(self.marks.iter().map(|mark| mark.x));
+        let x_scale = Scale::new(xs, self.is_x_log, LEFT_MARGIN, right);
+        let ys = self.series.iter().flat_map(Series::ys);
+        let y_scale = Scale::new(ys, self.is_y_log, height - BOTTOM_MARGIN, TOP_MARGIN);
+        Frame { width, height, right, x_scale, y_scale }
+    }
+
+    fn write_svg(&self, html: &mut String, frame: &Frame) {
+        let Frame { width, height, right, ref x_scale, ref y_scale } = *frame;
         let _ = write!(
             html,
-            "<div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            "<svg class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
             escape(&self.title)
         );
-        self.write_axes(html, &x_scale, &y_scale, right);
-        self.write_marks(html, &x_scale, right);
+        self.write_axes(html, frame);
+        self.write_marks(html, frame);
         // Grey curves first, so that they lie under the others.
         let mut draw_order: Vec<usize> = (0..self.series.len()).collect();
         draw_order.sort_by_key(|&index| index < HIGHLIGHTED_MAX);
-        let placed_labels =
-            end_labels::arrange(labels, &y_scale, TOP_MARGIN, HEIGHT - BOTTOM_MARGIN);
+        let placed_labels = end_labels::arrange(
+            self.build_end_labels(),
+            y_scale,
+            TOP_MARGIN,
+            height - BOTTOM_MARGIN,
+        );
         for index in draw_order {
             let class_attribute = if index < HIGHLIGHTED_MAX { "" } else { " class=\"rest\"" };
             let _ = write!(html, "<g data-series=\"{index}\"{class_attribute}>");
-            self.series[index].write(html, index, &x_scale, &y_scale);
+            self.series[index].write(html, index, x_scale, y_scale);
             if let Some(placed_label) =
                 placed_labels.iter().find(|placed| placed.label.series_index == index)
             {
@@ -92,10 +123,7 @@ impl Chart {
             }
             html.push_str("</g>");
         }
-        html.push_str("</svg></div>");
-        self.write_legend(html);
-        self.write_chart_data(html, &x_scale, &y_scale);
-        html.push_str("</section>");
+        html.push_str("</svg>");
     }
 
     /// The labels of the coloured lines, where there are several curves; dots are named in the legend.
@@ -138,14 +166,15 @@ impl Chart {
         );
     }
 
-    fn write_marks(&self, html: &mut String, x_scale: &Scale, right: f64) {
+    fn write_marks(&self, html: &mut String, frame: &Frame) {
+        let Frame { height, right, ref x_scale, .. } = *frame;
         let has_labels = self.marks.len() <= MARK_LABELS_MAX;
         for (index, mark) in self.marks.iter().enumerate() {
             let Some(mark_px) = x_scale.to_px(mark.x) else {
                 continue;
             };
             let label = escape(&mark.label);
-            let bottom = HEIGHT - BOTTOM_MARGIN;
+            let bottom = height - BOTTOM_MARGIN;
             let _ = write!(html, "<path class=\"mark\" d=\"M{mark_px:.1} {TOP_MARGIN}V{bottom}\">");
             let _ = write!(html, "<title>{label}</title></path>");
             if has_labels {
@@ -161,8 +190,9 @@ impl Chart {
         }
     }
 
-    fn write_axes(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale, right: f64) {
-        let bottom = HEIGHT - BOTTOM_MARGIN;
+    fn write_axes(&self, html: &mut String, frame: &Frame) {
+        let Frame { height, right, ref x_scale, ref y_scale, .. } = *frame;
+        let bottom = height - BOTTOM_MARGIN;
         for (y_px, tick) in
             y_scale.ticks.iter().filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
         {
@@ -191,7 +221,7 @@ impl Chart {
         let _ = write!(
             html,
             "<text x=\"{middle_x}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            HEIGHT - 8.0,
+            height - 8.0,
             escape(&self.x_label)
         );
         let middle_y = f64::midpoint(TOP_MARGIN, bottom);

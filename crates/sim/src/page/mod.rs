@@ -19,7 +19,7 @@ pub use scale::{format_short_bytes, format_short_number};
 pub use series::Series;
 
 /// Styles of the page, light and dark.
-const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// What the page can do besides being read.
 const SCRIPT: &str = include_str!("page.js");
@@ -185,7 +185,7 @@ fn format_inline_code(text: &str) -> String {
 }
 
 /// Escapes text for use between tags and in quoted attributes.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
