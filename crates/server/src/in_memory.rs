@@ -131,6 +131,7 @@ impl InMemoryWorker {
             cluster: Cluster::default(),
             logins,
             tls: None,
+            http_token: None,
             log: Log::default(),
             store: Arc::clone(&store),
         }));

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
+use crate::http::HttpSocket;
 use crate::net::accept_queue::{AcceptQueue, AcceptQueues, AcceptedConnection};
 use crate::net::handshakes::{HandshakeQueue, Handshakes};
 use crate::net::listener::{BoundSocket, Listener};
@@ -48,8 +49,15 @@ impl PreparedServer {
 }
 
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
-    let PreparedServer { parts, bound_sockets, memory_file, prepared_store, inheritance, .. } =
-        prepared;
+    let PreparedServer {
+        parts,
+        bound_sockets,
+        http_sockets,
+        memory_file,
+        prepared_store,
+        inheritance,
+        ..
+    } = prepared;
     let PreparedStore { store, clock, recovery_message } = prepared_store;
     let (shared, log_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
     // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
@@ -72,9 +80,11 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         control_socket = Some(inheritance.control_socket);
         connections = inheritance.connections;
     }
-    let handover_thread = memory_file
-        .as_ref()
-        .and_then(|file| make_handover_thread(&shared, &bound_sockets, file, control_socket));
+    let handover_thread = memory_file.as_ref().and_then(|file| {
+        let sockets = bound_sockets.iter().map(BoundSocket::socket);
+        let sockets = sockets.chain(http_sockets.iter().map(HttpSocket::socket));
+        make_handover_thread(&shared, sockets, file, control_socket)
+    });
     let threads = &mut running_server.threads;
     let wakers = shared.counters_and_wakers.iter().map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
@@ -95,6 +105,9 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     let listener = listener.map_err(system_error)?;
     threads.spawn_serving("gc-listener".to_owned(), move || listener.run())?;
     threads.start_login_thread(&shared)?;
+    running_server.http_addresses = http_sockets.iter().map(HttpSocket::address).collect();
+    let threads = &mut running_server.threads;
+    threads.start_http_thread(&shared, http_sockets)?;
     if let Some(handover_thread) = handover_thread {
         threads.spawn_serving("gc-successor".to_owned(), move || handover_thread.run())?;
     }
@@ -119,7 +132,7 @@ fn make_shared(
     store: Arc<Store>,
     clock: Clock,
 ) -> Result<SharedAndReceiver, Error> {
-    let PreparedParts { config, slab_classes, logins, tls } = parts;
+    let PreparedParts { config, slab_classes, logins, tls, http_token } = parts;
     let new_counters = || {
         let by_class =
             (0..=slab_classes.chunk_sizes().len()).map(|_| ClassCounters::default()).collect();
@@ -145,6 +158,7 @@ fn make_shared(
         cluster,
         logins,
         tls,
+        http_token,
         config,
         log,
     }));
@@ -189,13 +203,13 @@ fn adopt_connections(
 
 /// The thread that waits for a successor; `control_socket` is that of a replaced server. Without the thread the server
 /// runs, and cannot be replaced.
-fn make_handover_thread(
+fn make_handover_thread<'s>(
     shared: &Arc<Shared>,
-    bound_sockets: &[BoundSocket],
+    listening_sockets: impl Iterator<Item = &'s OwnedFd>,
     memory_file: &MemoryFile,
     control_socket: Option<OwnedFd>,
 ) -> Option<HandoverThread> {
-    let result = HandoverThread::new(shared, bound_sockets, memory_file, control_socket);
+    let result = HandoverThread::new(shared, listening_sockets, memory_file, control_socket);
     let report_error = |error: &_| {
         shared.log.queue_line(format!(
             "glasscache: this server cannot be replaced while it runs: {error}"

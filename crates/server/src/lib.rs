@@ -20,6 +20,7 @@
 )]
 
 mod failure;
+mod http;
 mod in_memory;
 mod launch;
 mod login_thread;
@@ -51,8 +52,8 @@ pub use server_control::ServerControl;
 pub use shared::address::Address;
 pub use shared::cancellation::Cancellation;
 pub use shared::config::{
-    ClientCertificate, Config, DisplayedSettings, Listen, Protocols, TlsSettings, UsersFile,
-    UsersFileFormat,
+    ClientCertificate, Config, DisplayedSettings, HttpListen, HttpSettings, Listen, Protocols,
+    TlsSettings, UsersFile, UsersFileFormat,
 };
 pub use shared::error::Error;
 pub use shared::memory_file::{check_folder_of, give_memory_file};

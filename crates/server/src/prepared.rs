@@ -7,6 +7,7 @@ use std::sync::Arc;
 use glasscache_store::Store;
 use rustix::process::geteuid;
 
+use crate::http::HttpSocket;
 use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
@@ -15,6 +16,7 @@ use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
+use crate::shared::http_token::HttpToken;
 use crate::shared::logins::Logins;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::slab_classes::SlabClassTable;
@@ -26,6 +28,7 @@ pub(crate) struct PreparedParts {
     pub(crate) slab_classes: SlabClassTable,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,
+    pub(crate) http_token: Option<HttpToken>,
 }
 
 impl PreparedParts {
@@ -36,6 +39,7 @@ impl PreparedParts {
         let read_again = [
             Logins::new(config.users.as_ref()).err(),
             Tls::new(config.tls.as_ref(), &config.listeners).err(),
+            config.http.token_file.as_deref().and_then(|path| HttpToken::read(path).err()),
         ];
         let user_id = geteuid().as_raw();
         let warn_about = |error: Error| {
@@ -54,6 +58,7 @@ impl PreparedParts {
 pub struct PreparedServer {
     pub(crate) parts: PreparedParts,
     pub(crate) bound_sockets: Vec<BoundSocket>,
+    pub(crate) http_sockets: Vec<HttpSocket>,
     pub(crate) memory_file: Option<MemoryFile>,
     pub(crate) prepared_store: PreparedStore,
     /// What it has from a running server, which pauses.
@@ -83,6 +88,7 @@ pub struct BoundServer {
     parts: PreparedParts,
     /// In the order of the settings; `None` for a unix socket.
     bound_ports: Vec<Option<BoundSocket>>,
+    http_sockets: Vec<HttpSocket>,
     memory: BoundMemory,
 }
 
@@ -117,13 +123,14 @@ impl CheckedServer {
         let parts = self.parts;
         let config = &parts.config;
         let bound_ports = listener::bind_ports(config)?;
+        let http_sockets = HttpSocket::bind_all(&config.http)?;
         let memory = if let Some(path) = &config.memory_file {
             BoundMemory::File(path.clone())
         } else {
             let store = Store::new(store_config(config, &parts.slab_classes))?;
             BoundMemory::Mapped(PreparedStore::empty(store, String::new()))
         };
-        Ok(BoundServer { parts, bound_ports, memory })
+        Ok(BoundServer { parts, bound_ports, http_sockets, memory })
     }
 
     /// Checks what the server will read or make as the user that the process now is, without making anything. Returns
@@ -160,7 +167,7 @@ impl BoundServer {
     /// # Errors
     /// A socket that cannot be made, a memory file that cannot be used, no space for it.
     pub fn prepare(self) -> Result<PreparedServer, Error> {
-        let BoundServer { parts, bound_ports, memory } = self;
+        let BoundServer { parts, bound_ports, http_sockets, memory } = self;
         let bound_sockets = listener::bind_remaining(&parts.config, bound_ports)?;
         let store_config = store_config(&parts.config, &parts.slab_classes);
         let mut warnings = parts.list_warnings();
@@ -181,6 +188,7 @@ impl BoundServer {
         Ok(PreparedServer {
             parts,
             bound_sockets,
+            http_sockets,
             memory_file,
             prepared_store,
             inheritance: None,
@@ -202,8 +210,10 @@ pub(crate) fn prepare_parts(config: Config) -> Result<PreparedParts, Error> {
     check_config(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
+    config.http.check()?;
+    let http_token = config.http.token_file.as_deref().map(HttpToken::read).transpose()?;
     let slab_classes = SlabClassTable::new(&config);
-    Ok(PreparedParts { config, slab_classes, logins, tls })
+    Ok(PreparedParts { config, slab_classes, logins, tls, http_token })
 }
 
 /// The settings of the store.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use glasscache_store::{MappedMemory, MemoryHandover, MemorySize, Store};
 use rustix::net::SocketAddrUnix;
 
+use crate::http::HttpSocket;
 use crate::net::connection::{InheritedState, LoginRules};
 use crate::net::listener::{self, BoundSocket};
 use crate::prepared::{
@@ -52,6 +53,7 @@ pub struct ConnectedReplacement {
     channel: Arc<ControlChannel>,
     control_socket: OwnedFd,
     bound_sockets: Vec<BoundSocket>,
+    http_sockets: Vec<HttpSocket>,
     /// For each listening socket of the running server, which of the bound ones it is.
     adopted_listeners: Vec<Option<usize>>,
     replacement_memory: ReplacementMemory,
@@ -106,7 +108,8 @@ impl PreparedReplacement {
         else {
             return Err(replacement_error("the running server sent no sockets"));
         };
-        let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
+        let AdoptedSockets { bound_sockets, http_sockets, adopted_listeners } =
+            adopt_listeners(&parts.config, listening_sockets)?;
         let replacement_memory =
             ReplacementMemory::prepare(&path, &parts, memory_descriptor, &offer)?;
         let login_rules = LoginRules {
@@ -120,6 +123,7 @@ impl PreparedReplacement {
             channel,
             control_socket,
             bound_sockets,
+            http_sockets,
             adopted_listeners,
             replacement_memory,
             login_rules,
@@ -144,6 +148,7 @@ impl ConnectedReplacement {
             channel,
             control_socket,
             bound_sockets,
+            http_sockets,
             adopted_listeners,
             replacement_memory,
             login_rules,
@@ -159,6 +164,7 @@ impl ConnectedReplacement {
         Ok(PreparedServer {
             parts,
             bound_sockets,
+            http_sockets,
             memory_file: Some(memory_file),
             prepared_store,
             inheritance: Some(Inheritance { channel, cancellation, control_socket, connections }),
@@ -282,12 +288,17 @@ fn check_not_refused(frame: Frame) -> Result<Frame, Error> {
     Ok(frame)
 }
 
+/// The listening sockets of a server that replaces another.
+struct AdoptedSockets {
+    bound_sockets: Vec<BoundSocket>,
+    http_sockets: Vec<HttpSocket>,
+    /// For each socket of the running server, which of `bound_sockets` it is.
+    adopted_listeners: Vec<Option<usize>>,
+}
+
 /// The listening sockets for these settings: those of the running server where the address is the same, others bound
-/// anew. Also returns, for each socket of the running server, which of these it is.
-fn adopt_listeners(
-    config: &Config,
-    sockets: Vec<OwnedFd>,
-) -> Result<(Vec<BoundSocket>, Vec<Option<usize>>), Error> {
+/// anew.
+fn adopt_listeners(config: &Config, sockets: Vec<OwnedFd>) -> Result<AdoptedSockets, Error> {
     let mut adopted_listeners = vec![None; sockets.len()];
     let mut unclaimed_sockets: Vec<_> = sockets.into_iter().map(Some).collect();
     let mut bound_sockets = Vec::new();
@@ -309,7 +320,15 @@ fn adopt_listeners(
             _ => listener::bind_listener(listen, config.backlog)?,
         });
     }
-    Ok((bound_sockets, adopted_listeners))
+    let http_sockets = HttpSocket::bind_all_with(&config.http, |address| {
+        let matches = |socket: &Option<OwnedFd>| {
+            let bound = socket.as_ref().and_then(listening_address);
+            bound.is_some_and(|bound| matches_address(&Listen::Tcp(address), &bound))
+        };
+        let position = unclaimed_sockets.iter().position(matches)?;
+        unclaimed_sockets.get_mut(position)?.take()
+    })?;
+    Ok(AdoptedSockets { bound_sockets, http_sockets, adopted_listeners })
 }
 
 fn listening_address(socket: &OwnedFd) -> Option<Address> {

@@ -1,5 +1,6 @@
 //! The handle on a running server.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::server_control::ServerControl;
@@ -13,6 +14,7 @@ use crate::threads::Threads;
 pub struct RunningServer {
     shared: Arc<Shared>,
     pub(crate) threads: Threads,
+    pub(crate) http_addresses: Vec<SocketAddr>,
     /// Locked until the items are saved.
     memory_file: Option<MemoryFile>,
 }
@@ -23,6 +25,7 @@ impl RunningServer {
         RunningServer {
             threads: Threads::new(shared.config.failure_exit_code),
             shared,
+            http_addresses: Vec::new(),
             memory_file: None,
         }
     }
@@ -43,6 +46,12 @@ impl RunningServer {
     /// The addresses on which the server listens, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
         self.shared.addresses.iter().map(|(_, address)| address.clone()).collect()
+    }
+
+    /// The addresses on which HTTP is served, with the ports chosen by the kernel: that of `--http`, then that of
+    /// `--metrics`, each if it is configured.
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        &self.http_addresses
     }
 
     /// The kernel's ids of the server's threads, workers first, for reading their CPU time.

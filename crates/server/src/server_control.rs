@@ -29,14 +29,17 @@ impl ServerControl {
         self.0.log.flush();
     }
 
-    /// Reads again the files that can change while the server runs, which are the cluster file, the file of users and
-    /// the certificates, and logs the result.
+    /// Reads again the files that can change while the server runs, which are the cluster file, the file of users,
+    /// the token of HTTP and the certificates, and logs the result.
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let message = self.0.cluster.reload();
         self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
         if let Some(message) = self.0.logins.reload() {
             self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
+        }
+        if let Some(token) = &self.0.http_token {
+            self.0.log.queue_line(format!("glasscache: SIGHUP: {}", token.reload()));
         }
         if let Some(tls) = &self.0.tls {
             let (Ok(message) | Err(message)) = tls.reload(self.0.clock.now().0);

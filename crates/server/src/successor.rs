@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::net::listener::BoundSocket;
 use crate::shared::Shared;
 use crate::shared::control_channel::{
     CONTROL_VERSION, ControlChannel, FrameKind, HANDOVER_STEP_TIME_MAX, control_path,
@@ -50,16 +49,16 @@ impl HandoverThread {
     ///
     /// # Errors
     /// The control socket cannot be bound, or the process may not have more descriptors.
-    pub(crate) fn new(
+    pub(crate) fn new<'s>(
         shared: &Arc<Shared>,
-        bound_sockets: &[BoundSocket],
+        listening_sockets: impl Iterator<Item = &'s OwnedFd>,
         memory_file: &MemoryFile,
         inherited_socket: Option<OwnedFd>,
     ) -> io::Result<HandoverThread> {
         // The file itself may still have another name.
         let file = shared.config.memory_file.as_deref();
         let path = control_path(file.unwrap_or_else(|| memory_file.path()));
-        let listening_sockets = bound_sockets.iter().map(|bound| bound.socket().try_clone());
+        let listening_sockets = listening_sockets.map(OwnedFd::try_clone);
         Ok(HandoverThread {
             shared: Arc::clone(shared),
             memory_descriptor: memory_file.descriptor()?,

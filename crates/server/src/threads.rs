@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use rustix::thread::gettid;
 
 use crate::failure;
+use crate::http::{HttpHandle, HttpSocket};
 use crate::login_thread;
 use crate::shared::Shared;
 use crate::shared::error::Error;
@@ -20,6 +21,8 @@ pub(crate) struct Threads {
     /// The kernel's ids of all threads that were spawned.
     ids: Vec<i32>,
     watchdog: Option<WatchdogThread>,
+    /// The thread that serves HTTP, which ends after the serving ones: it reports that they end.
+    http: Option<HttpHandle>,
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
     /// The latch at which they wait until they may serve.
@@ -40,6 +43,7 @@ impl Threads {
             serving: Vec::new(),
             ids: Vec::new(),
             watchdog: None,
+            http: None,
             login_thread: None,
             start_latch: Arc::default(),
             failure_exit_code,
@@ -83,6 +87,22 @@ impl Threads {
         Ok(())
     }
 
+    /// Starts the thread of HTTP, if there are sockets for it.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start_http_thread(
+        &mut self,
+        shared: &Arc<Shared>,
+        sockets: Vec<HttpSocket>,
+    ) -> Result<(), Error> {
+        if !sockets.is_empty() {
+            let start_latch = Arc::clone(&self.start_latch);
+            self.http = Some(HttpHandle::start(shared, sockets, move || start_latch.wait())?);
+        }
+        Ok(())
+    }
+
     /// Starts the watchdog, unless the settings switch it off.
     ///
     /// # Errors
@@ -115,6 +135,9 @@ impl Threads {
     pub(crate) fn join(&mut self, shared: &Shared) {
         for thread in self.serving.drain(..) {
             let _ = thread.join();
+        }
+        if let Some(http) = self.http.take() {
+            http.join();
         }
         if let Some(thread) = self.login_thread.take() {
             shared.logins.end();

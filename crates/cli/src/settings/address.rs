@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
-use glasscache_server::ClientCertificate;
+use glasscache_server::{ClientCertificate, HttpListen};
 
 use super::Settings;
 
@@ -58,6 +58,42 @@ pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&Socket
             && listen_address.tls != Some(ClientCertificate::Required)
     };
     addresses.iter().find(is_public).map(|listen_address| &listen_address.address)
+}
+
+/// The address of the setting `name`, a port of HTTP; `None` without one.
+///
+/// Refuses, with one sentence, a text without a port and a name that does not resolve.
+pub(crate) fn parse_http_address(name: &str, text: &str) -> Result<Option<HttpListen>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(port) = text.parse::<u16>() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        return Ok(Some(HttpListen { address, host: None }));
+    }
+    let (host, port_text) = text.rsplit_once(':').unwrap_or((text, ""));
+    let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+    let port = port_text.parse::<u16>().ok().filter(|_| !host.is_empty() && !is_bare_ipv6);
+    let Some(port) = port else {
+        return Err(format!(
+            "{name}: {text} is not an address and a port, such as 127.0.0.1:9090, [::1]:9090 or *:9090"
+        ));
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host == "*" {
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        return Ok(Some(HttpListen { address, host: None }));
+    }
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(Some(HttpListen { address: SocketAddr::new(ip, port), host: None }));
+    }
+    let mut resolved = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("{name}: {text}: cannot resolve the name: {error}"))?;
+    let address =
+        resolved.find(SocketAddr::is_ipv4).or_else(|| (host, port).to_socket_addrs().ok()?.next());
+    let listen = |address| HttpListen { address, host: Some(host.to_owned()) };
+    address.map(listen).map(Some).ok_or_else(|| format!("{name}: {text}: the name has no address"))
 }
 
 /// An address without its prefix about TLS, and how it is protected.
@@ -138,6 +174,28 @@ mod tests {
         assert_eq!(parse_to_texts("*").unwrap(), ["0.0.0.0:11211"]);
         assert!(parse_to_texts("127.0.0.1:99999").unwrap_err().contains("99999"));
         assert!(parse_to_texts("[::1").unwrap_err().contains("bracket"));
+    }
+
+    #[test]
+    fn http_has_an_address_and_a_port() {
+        let parse = |text| {
+            let listen = parse_http_address("http", text)?;
+            Ok::<_, String>(listen.map(|listen| (listen.address.to_string(), listen.host)))
+        };
+        assert_eq!(parse("").unwrap(), None);
+        for (text, address) in [
+            ("9090", "127.0.0.1:9090"),
+            ("*:0", "0.0.0.0:0"),
+            ("[::1]:9090", "[::1]:9090"),
+            ("10.0.0.5:1", "10.0.0.5:1"),
+        ] {
+            assert_eq!(parse(text).unwrap(), Some((address.to_owned(), None)), "{text}");
+        }
+        let named = Some(("127.0.0.1:9090".to_owned(), Some("localhost".to_owned())));
+        assert_eq!(parse("localhost:9090").unwrap(), named);
+        for text in ["localhost", ":9090", "127.0.0.1:", "127.0.0.1:99999", "::1:9090", "99999"] {
+            assert!(parse(text).unwrap_err().contains("is not an address and a port"), "{text}");
+        }
     }
 
     #[test]

@@ -17,7 +17,9 @@ use std::path::PathBuf;
 
 use glasscache_server::{ClientCertificate, IpNet};
 
-pub(crate) use address::{ListenAddress, find_public_address, parse_listen_addresses};
+pub(crate) use address::{
+    ListenAddress, find_public_address, parse_http_address, parse_listen_addresses,
+};
 pub(crate) use arguments::{ServerFlags, format_after_help, is_debug};
 pub(crate) use extended::extended_options;
 pub(crate) use layers::{ResolvedSettings, Sources, resolve};
@@ -118,6 +120,12 @@ pub(crate) struct Settings {
     pub lru_maintainer: bool,
     /// File with the nodes for `config get cluster`.
     pub cluster_file: Option<PathBuf>,
+    /// Address of HTTP: the page, metrics and health; empty for none.
+    pub http: String,
+    /// File with the token that requests over HTTP present.
+    pub http_token_file: Option<PathBuf>,
+    /// Address of a port for metrics alone; empty for none.
+    pub metrics: String,
     /// Seconds without progress after which a worker that has work ends the process; 0 never. See
     /// [`Settings::watchdog_s`].
     pub watchdog_s: Option<u32>,
@@ -186,6 +194,9 @@ impl Default for Settings {
             lru_crawler: true,
             lru_maintainer: true,
             cluster_file: None,
+            http: String::new(),
+            http_token_file: None,
+            metrics: String::new(),
             watchdog_s: None,
             failure_exit: 70,
             daemon: false,

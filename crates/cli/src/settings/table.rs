@@ -362,6 +362,41 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |settings| format_path(settings.cluster_file.as_deref()),
     },
     Setting {
+        name: "http",
+        letter: None,
+        argument_kind: ArgumentKind::Value("ADDR"),
+        help: "address:port, or a port of 127.0.0.1, that serves over HTTP a page about the server (/), /metrics for Prometheus, /healthz, /livez, /readyz and /api/...; an address that other machines can reach needs http-token-file",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            raw.trim().clone_into(&mut settings.http);
+            Ok(())
+        },
+        show: |settings| settings.http.clone(),
+    },
+    Setting {
+        name: "http-token-file",
+        letter: None,
+        argument_kind: ArgumentKind::Value("FILE"),
+        help: "requests to --http have to present the token in the first line of FILE (Authorization: Bearer TOKEN), except /healthz, /livez and /readyz; read again at SIGHUP",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.http_token_file = Some(path))
+        },
+        show: |settings| format_path(settings.http_token_file.as_deref()),
+    },
+    Setting {
+        name: "metrics",
+        letter: None,
+        argument_kind: ArgumentKind::Value("ADDR"),
+        help: "address:port, or a port of 127.0.0.1, that serves /metrics alone, without a token; metrics contain no keys",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            raw.trim().clone_into(&mut settings.metrics);
+            Ok(())
+        },
+        show: |settings| settings.metrics.clone(),
+    },
+    Setting {
         name: "watchdog",
         letter: None,
         argument_kind: ArgumentKind::Value("SECONDS"),

@@ -16,6 +16,7 @@ mod file_owners;
 mod foreign_servers;
 mod full_stderr;
 mod help;
+mod http;
 mod inspect;
 mod interrupts;
 mod liveness;

@@ -67,7 +67,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["in_memory", "launch", "systemd"],
             &["replacement", "running"],
             &["prepared", "restartable_memory", "server_control", "successor", "threads"],
-            &["login_thread", "start_latch", "watchdog"],
+            &["http", "login_thread", "start_latch", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared", "stderr"],

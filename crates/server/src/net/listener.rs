@@ -71,6 +71,11 @@ impl BoundSocket {
         (self.socket.as_raw_fd(), self.address.clone())
     }
 
+    /// The socket alone.
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     /// A listening socket of a predecessor, with the settings of `listen`.
     pub(crate) fn inherited(
         socket: OwnedFd,

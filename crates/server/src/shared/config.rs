@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::shared::error::Error;
+
 /// Settings of one server, fixed at start unless a command changes them.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -88,6 +90,8 @@ pub struct Config {
     pub memory_file: Option<PathBuf>,
     /// `--drain`: seconds for the pending output of connections that the server before cannot hand over.
     pub drain_s: u32,
+    /// `--http`, `--http-token-file`, `--metrics`: what is served over HTTP.
+    pub http: HttpSettings,
     /// Seed of the key hash; `None` takes a random one. With a memory file the one with which that was filled counts.
     pub hash_seed: Option<u64>,
     /// Settings that are only displayed by `stats settings`.
@@ -165,6 +169,58 @@ pub struct DisplayedSettings {
     pub settings: Vec<(String, String)>,
 }
 
+/// What is served over HTTP, on a thread of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// `--http`: the page, the JSON interface, metrics and health.
+    pub main: Option<HttpListen>,
+    /// `--http-token-file`: a file whose first line is the token that requests to `main` present, except those about
+    /// health.
+    pub token_file: Option<PathBuf>,
+    /// `--metrics`: metrics alone, without a token.
+    pub metrics: Option<HttpListen>,
+}
+
+/// A port of HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpListen {
+    /// The address; port 0 is any free port.
+    pub address: SocketAddr,
+    /// The host as it was configured: a name by which requests may call this server.
+    pub host: Option<String>,
+}
+
+impl HttpSettings {
+    /// Checks that nothing is exposed without protection, and that nothing is without effect.
+    ///
+    /// # Errors
+    /// An address that other machines can reach without a token; a token without anything that it protects; one
+    /// address for both ports.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |sentence: String| Err(Error::Setting(sentence));
+        match (&self.main, &self.token_file, &self.metrics) {
+            (None, Some(_), _) => refuse(
+                "http-token-file: has no effect without http: add --http ADDRESS, or leave it out"
+                    .to_owned(),
+            ),
+            (Some(main), None, _) if !main.address.ip().is_loopback() => refuse(format!(
+                "http: {} can be reached by other machines, and the page shows keys: add --http-token-file FILE, or \
+                 listen on 127.0.0.1",
+                main.address
+            )),
+            (Some(main), _, Some(metrics))
+                if main.address == metrics.address && main.address.port() != 0 =>
+            {
+                refuse(format!(
+                    "metrics: {} is the address of http, which has /metrics as well: choose another port",
+                    metrics.address
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
@@ -227,6 +283,7 @@ impl Default for Config {
             cluster_file: None,
             memory_file: None,
             drain_s: 5,
+            http: HttpSettings::default(),
             hash_seed: None,
             display: DisplayedSettings::default(),
         }

@@ -161,6 +161,8 @@ counters! {
     send_calls,
     /// Iterations of the event loop.
     iterations,
+    /// Microseconds of all these iterations.
+    iteration_us,
     /// Items, connections and prefixes examined for long replies.
     examined,
     /// Connections closed because they held memory that others waited for and made no progress.

@@ -21,6 +21,7 @@ pub(crate) mod fields;
 pub(crate) mod file_version;
 pub(crate) mod handover;
 pub(crate) mod held_memory;
+pub(crate) mod http_token;
 pub(crate) mod key_text;
 pub(crate) mod live;
 pub(crate) mod lock;
@@ -59,6 +60,7 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
 use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
+use crate::shared::http_token::HttpToken;
 use crate::shared::live::Live;
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
@@ -85,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) logins: Logins,
     /// The certificate, if there are listeners with TLS.
     pub(crate) tls: Option<Tls>,
+    /// The token of requests over HTTP, if they need one.
+    pub(crate) http_token: Option<HttpToken>,
     pub(crate) watchers: Watchers,
     /// What is reported of the load.
     pub(crate) live: Live,
@@ -129,6 +133,7 @@ impl Shared {
             cluster,
             logins,
             tls,
+            http_token,
             counters_and_wakers,
             addresses,
             listener_waker,
@@ -163,6 +168,7 @@ impl Shared {
             cluster,
             logins,
             tls,
+            http_token,
             counters_and_wakers,
             addresses,
             listener_waker,
@@ -309,6 +315,7 @@ pub(crate) struct SharedParts {
     pub(crate) cluster: Cluster,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,
+    pub(crate) http_token: Option<HttpToken>,
     pub(crate) counters_and_wakers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener_waker: Waker,

@@ -69,6 +69,13 @@ impl<H> Default for Phases<H> {
 }
 
 impl<H> Phases<H> {
+    /// The phase now.
+    pub(crate) fn phase(&self) -> Phase {
+        let copy = self.phase_copy.load(Ordering::Acquire);
+        let phases = [Phase::Running, Phase::Pausing, Phase::Replaced, Phase::Stopping];
+        phases.into_iter().find(|phase| *phase as u8 == copy).unwrap_or_default()
+    }
+
     /// Whether requests are served.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {

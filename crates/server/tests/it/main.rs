@@ -4,6 +4,7 @@ mod admin;
 mod binary;
 mod collisions;
 mod flushes;
+mod http;
 mod live_server;
 mod login;
 mod memory;

@@ -53,6 +53,9 @@ pub(super) fn run_until_stopped(
         pid_file = write_pid_file(settings).inspect_err(log_failure).unwrap_or(None);
     }
     control.log(format_start_message(settings, config_file, &tcp_addresses));
+    if let Some(message) = format_http_message(settings, running.http_addresses()) {
+        control.log(message);
+    }
     // It does not matter whether systemd receives the notification.
     if settings.replace {
         server::notify(&format!("READY=1\nMAINPID={}", std::process::id()));
@@ -71,6 +74,16 @@ pub(super) fn run_until_stopped(
         // It is the file of the other process, or will be.
         file.keep_file();
     }
+}
+
+/// One line with the addresses of HTTP, if there are any; the port of metrics follows the main one.
+fn format_http_message(settings: &Settings, addresses: &[SocketAddr]) -> Option<String> {
+    let has_page = !settings.http.is_empty();
+    let page = addresses.first().filter(|_| has_page).map(|address| format!("http://{address}/"));
+    let metrics = addresses.get(usize::from(has_page));
+    let metrics = metrics.map(|address| format!("http://{address}/metrics"));
+    let urls: Vec<String> = page.into_iter().chain(metrics).collect();
+    (!urls.is_empty()).then(|| format!("glasscache serves HTTP on {}", urls.join(" and ")))
 }
 
 /// One line with the address, for users who start a server by hand.

@@ -2,7 +2,7 @@
 
 use glasscache_server as server;
 
-use super::config::{build_server_config, find_users_file};
+use super::config::{build_http_settings, build_server_config, find_users_file};
 use super::machine_memory::warn_about_memory;
 use super::{failure, runtime_files};
 use crate::daemon;
@@ -58,7 +58,9 @@ impl CheckedSettings {
             warnings.extend(warn_about_memory(settings.memory_bytes));
         }
         let users_file = find_users_file(&settings)?;
+        let http = build_http_settings(&settings)?;
         let config = build_server_config(&settings, &addresses, users_file, is_debug);
+        let config = server::Config { http, ..config };
         Ok(CheckedSettings { settings, addresses, config, is_debug, warnings })
     }
 

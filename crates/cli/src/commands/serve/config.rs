@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use glasscache_server as server;
 
+use super::failure;
 use crate::output::Failure;
-use crate::settings::{ListenAddress, Settings};
+use crate::settings::{ListenAddress, Settings, parse_http_address};
 
 /// memcached's environment variable for the password database of SASL.
 const PASSWORD_VARIABLE: &str = "MEMCACHED_SASL_PWDB";
@@ -76,6 +77,19 @@ fn to_listener(listen_address: &ListenAddress) -> server::Listen {
         None => server::Listen::Tcp(address),
         Some(client_certificate) => server::Listen::Tls { address, client_certificate },
     }
+}
+
+/// What is served over HTTP.
+pub(super) fn build_http_settings(settings: &Settings) -> Result<server::HttpSettings, Failure> {
+    let parse = |name, text| parse_http_address(name, text).map_err(Failure::usage);
+    let token_file = settings.http_token_file.as_ref();
+    let http = server::HttpSettings {
+        main: parse("http", &settings.http)?,
+        token_file: token_file.map(|path| to_absolute_path(path, settings)),
+        metrics: parse("metrics", &settings.metrics)?,
+    };
+    http.check().map_err(|error| failure(&error))?;
+    Ok(http)
 }
 
 /// The certificate, if there is TLS.

@@ -267,6 +267,7 @@ impl Worker {
 
     fn record_iteration_time(&self, began_at: Instant) {
         let elapsed_us = began_at.elapsed().as_micros() as u64;
+        self.counters.iteration_us.add(elapsed_us);
         self.counters.iteration_us_max.raise(elapsed_us);
         let bucket_index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
         if let Some(bucket) =

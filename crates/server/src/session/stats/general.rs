@@ -2,15 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use super::table::{Row, Snapshot, Value};
-use crate::session::context::Context;
+use super::table::{Row, Snapshot, StatsContext, Value};
 use crate::session::rows::Rows;
 use crate::shared::sizes::INPUT_BYTES;
 use crate::shared::tls::Tls;
 use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
-pub(super) fn write_general_rows(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_general_rows(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     Snapshot::new(context).write_table(GENERAL_ROWS, &mut rows);
     rows.end();

@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use glasscache_store::EvictedOfClass;
 
 use super::process;
-use super::table::{Row, Snapshot, Value};
-use crate::session::context::Context;
+use super::table::{Row, Snapshot, StatsContext, Value};
 use crate::session::rows::Rows;
 use crate::shared::counters::{Counter, Counters};
 
 /// Appends all rows and END.
-pub(super) fn write_glasscache_rows(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_glasscache_rows(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     Snapshot::new(context).write_table(GLASSCACHE_ROWS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
@@ -52,36 +51,36 @@ pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::new("buffer_bytes", "bytes", "charged for buffers of connections", |s| s.store_counters.buffer_bytes.into()),
     Row::new("ready_bytes", "bytes", "memory backed ahead of need and not yet used", |s| s.store_counters.ready_bytes.into()),
     Row::new("items", "", "items; expired ones count until they are found", |s| s.store_counters.items.into()),
-    Row::new("items_total", "", "items ever stored", |s| s.store_counters.items_total.into()),
-    Row::new("evictions", "", "items removed for room", |s| s.store_counters.evictions.into()),
-    Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store_counters.evicted_unfetched.into()),
-    Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store_counters.expired_unfetched.into()),
-    Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.store_counters.reclaimed.into()),
-    Row::new("prefix_flushes", "", "`flush_prefix` and `mf` commands", |s| s.totals.flush_prefix_cmds.into()),
-    Row::new("flushed_prefixes", "", "prefixes that are remembered because they were flushed, at most 65,536; in less than 48 MB fewer", |s| (s.context.store_worker.store().flushed_prefixes() as u64).into()),
-    Row::new("loop_iterations", "", "iterations of the event loops", |s| s.totals.iterations.into()),
-    Row::new("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
-    Row::new("send_calls", "", "send calls", |s| s.totals.send_calls.into()),
-    Row::new("full_batches", "", "times that a full batch of lookups was prefetched", |s| s.totals.batches.into()),
+    Row::counter("items_total", "", "items ever stored", |s| s.store_counters.items_total.into()),
+    Row::counter("evictions", "", "items removed for room", |s| s.store_counters.evictions.into()),
+    Row::counter("evicted_unfetched", "", "evicted items that were never read", |s| s.store_counters.evicted_unfetched.into()),
+    Row::counter("expired_unfetched", "", "expired items that were never read", |s| s.store_counters.expired_unfetched.into()),
+    Row::counter("reclaimed", "", "expired items whose memory was reclaimed", |s| s.store_counters.reclaimed.into()),
+    Row::counter("prefix_flushes", "", "`flush_prefix` and `mf` commands", |s| s.totals.flush_prefix_cmds.into()),
+    Row::new("flushed_prefixes", "", "prefixes that are remembered because they were flushed, at most 65,536; in less than 48 MB fewer", |s| (s.context.shared.store.flushed_prefixes() as u64).into()),
+    Row::counter("loop_iterations", "", "iterations of the event loops", |s| s.totals.iterations.into()),
+    Row::counter("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
+    Row::counter("send_calls", "", "send calls", |s| s.totals.send_calls.into()),
+    Row::counter("full_batches", "", "times that a full batch of lookups was prefetched", |s| s.totals.batches.into()),
     Row::new("peer_bytes", "bytes", "memory outside the store that connections hold", |s| s.context.shared.peer_memory.held_bytes().into()),
     Row::new("peer_bytes_limit", "bytes", "limit of `peer_bytes`", |s| s.context.shared.peer_memory.limit_bytes().into()),
-    Row::new("peer_bytes_faults", "", "times that `peer_bytes` exceeded its limit by more than a tenth, which is a fault of the server", |s| s.context.shared.peer_memory.faults().into()),
+    Row::counter("peer_bytes_faults", "", "times that `peer_bytes` exceeded its limit by more than a tenth, which is a fault of the server", |s| s.context.shared.peer_memory.faults().into()),
     Row::new("tls_bytes", "bytes", "the part of `peer_bytes` that TLS keeps for handshakes and open connections", |s| s.context.shared.peer_memory.tls.held_bytes().into()),
-    Row::new("tls_connections_refused", "", "connections closed after their handshake because others took all the memory for TLS", |s| s.context.shared.peer_memory.tls.refused.load(Ordering::Relaxed).into()),
-    Row::new("tls_connections_displaced", "", "connections with TLS that had sent no request and were closed for newer ones", |s| s.context.shared.peer_memory.tls.displaced.load(Ordering::Relaxed).into()),
-    Row::new("peer_waits", "", "times that a connection waited for this memory", |s| s.totals.memory_waits.into()),
+    Row::counter("tls_connections_refused", "", "connections closed after their handshake because others took all the memory for TLS", |s| s.context.shared.peer_memory.tls.refused.load(Ordering::Relaxed).into()),
+    Row::counter("tls_connections_displaced", "", "connections with TLS that had sent no request and were closed for newer ones", |s| s.context.shared.peer_memory.tls.displaced.load(Ordering::Relaxed).into()),
+    Row::counter("peer_waits", "", "times that a connection waited for this memory", |s| s.totals.memory_waits.into()),
     Row::new("peers_waiting", "", "connections that wait for it now", |s| (s.context.shared.peer_memory.waiting_connections() as u64).into()),
     Row::new("prefix_table_bytes", "bytes", "memory of the table of `stats detail`", |s| s.context.shared.prefix_table.memory_bytes().into()),
-    Row::new("prefix_table_left_out", "", "commands not counted because that table was full", |s| s.context.shared.prefix_table.uncounted_commands().into()),
-    Row::new("stalled_connections_closed", "", "connections closed because they held memory that others needed", |s| s.totals.stalled_closed.into()),
-    Row::new("idle_connections_closed", "", "connections closed by `-o idle_timeout`", |s| s.totals.idle_kicks.into()),
-    Row::new("binary_connections_closed", "", "connections closed because they used the binary protocol where it is off", |s| s.totals.binary_refused.into()),
+    Row::counter("prefix_table_left_out", "", "commands not counted because that table was full", |s| s.context.shared.prefix_table.uncounted_commands().into()),
+    Row::counter("stalled_connections_closed", "", "connections closed because they held memory that others needed", |s| s.totals.stalled_closed.into()),
+    Row::counter("idle_connections_closed", "", "connections closed by `-o idle_timeout`", |s| s.totals.idle_kicks.into()),
+    Row::counter("binary_connections_closed", "", "connections closed because they used the binary protocol where it is off", |s| s.totals.binary_refused.into()),
     Row::new("unauthenticated_connections", "", "open connections that have not logged in, where `-Y` or `-S` requires it", |s| (s.context.shared.connections.unauthenticated() as u64).into()),
-    Row::new("login_timeouts", "", "connections closed because they did not log in within a second", |s| s.totals.login_timeouts.into()),
-    Row::new("logins_displaced", "", "connections closed before their login because newer ones needed their place", |s| s.context.shared.connections.displaced.load(Ordering::Relaxed).into()),
-    Row::new("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
-    Row::new("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
-    Row::new("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
+    Row::counter("login_timeouts", "", "connections closed because they did not log in within a second", |s| s.totals.login_timeouts.into()),
+    Row::counter("logins_displaced", "", "connections closed before their login because newer ones needed their place", |s| s.context.shared.connections.displaced.load(Ordering::Relaxed).into()),
+    Row::counter("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
+    Row::counter("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
+    Row::counter("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
     Row::new("iteration_us_max", "us", "longest iteration of an event loop", |s| largest_of_workers(s, |counters| &counters.iteration_us_max).into()),
     Row::new("iteration_examined_max", "", "most items, connections and prefixes examined in one iteration", |s| largest_of_workers(s, |counters| &counters.iteration_examined_max).into()),
     Row::new("iteration_cpu_us_max", "us", "CPU time of the longest iteration; only with `MEMCACHED_DEBUG=1`", |s| Value::only_if(s.context.shared.config.debug, largest_of_workers(s, |counters| &counters.iteration_cpu_us_max))),

@@ -9,14 +9,44 @@ pub(crate) mod live;
 mod process;
 mod settings;
 mod slabs;
-mod table;
+pub(crate) mod table;
+
+use std::collections::HashMap;
 
 use glasscache_protocol::{ascii, replies};
 
+use self::table::StatsContext;
 use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::dump::{CachedumpLimits, Dump, ItemDump, LineFormat};
 use crate::session::output::Output;
+
+/// The rows of plain `stats`, of its settings, of both tables of slab classes and of this server alone, one after another, for
+/// those who read them without a connection.
+pub(crate) fn write_all_tables(context: StatsContext<'_>) -> [Vec<u8>; 5] {
+    let write_table = |write: fn(StatsContext<'_>, &mut Vec<u8>)| {
+        let mut text = Vec::new();
+        write(context, &mut text);
+        text
+    };
+    [
+        write_table(general::write_general_rows),
+        write_table(settings::write_settings),
+        write_table(slabs::write_items),
+        write_table(slabs::write_slabs),
+        write_table(glasscache::write_glasscache_rows),
+    ]
+}
+
+/// The rows of a table, by name.
+pub(crate) type StatRows = HashMap<String, String>;
+
+/// The rows `STAT <name> <value>` of a table.
+pub(crate) fn read_rows(text: &[u8]) -> StatRows {
+    let text = String::from_utf8_lossy(text);
+    let rows = text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+    rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
 
 /// Executes `stats` with its arguments.
 pub(crate) fn run_stats(
@@ -25,11 +55,12 @@ pub(crate) fn run_stats(
     out: &mut Output<'_>,
 ) -> ConnectionEffect {
     let reply = &mut out.bytes;
+    let stats_context = StatsContext { shared: context.shared, now: context.now };
     match arguments {
-        [] => general::write_general_rows(context, reply),
-        [b"settings", ..] => settings::write_settings(context, reply),
-        [b"items", ..] => slabs::write_items(context, reply),
-        [b"slabs", ..] => slabs::write_slabs(context, reply),
+        [] => general::write_general_rows(stats_context, reply),
+        [b"settings", ..] => settings::write_settings(stats_context, reply),
+        [b"items", ..] => slabs::write_items(stats_context, reply),
+        [b"slabs", ..] => slabs::write_slabs(stats_context, reply),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
         [b"sizes", ..] => reply.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
         [b"conns", ..] => return ConnectionEffect::Dump(Dump::Connections { resume_after: 0 }),
@@ -44,7 +75,7 @@ pub(crate) fn run_stats(
         [b"curve", ..] => live::write_curve(context, reply),
         [b"hotkeys", arguments_left @ ..] => live::write_hot_keys(arguments_left, context, reply),
         [b"prefixes", ..] => live::write_prefixes(context, reply),
-        [b"glasscache", ..] => glasscache::write_glasscache_rows(context, reply),
+        [b"glasscache", ..] => glasscache::write_glasscache_rows(stats_context, reply),
         [b"reset", ..] => {
             context.shared.reset_stats();
             return ConnectionEffect::Dump(Dump::DiscardedPrefixes(

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::session::context::Context;
+use super::table::StatsContext;
 use crate::session::rows::{Rows, on_or_off, yes_or_no};
 use crate::shared::config::{Listen, Protocols};
 
@@ -25,7 +25,7 @@ const ABSENT_FEATURE_ROWS: [(&str, &str); 12] = [
 ];
 
 /// Appends all rows and END.
-pub(super) fn write_settings(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_settings(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let mut writer = SettingsWriter { rows: Rows::new(out), context, written_names: Vec::new() };
     writer.write_network();
     writer.write_service();
@@ -44,14 +44,14 @@ pub(super) fn write_settings(context: &Context<'_>, out: &mut Vec<u8>) {
     writer.rows.end();
 }
 
-struct SettingsWriter<'o, 't, 'w> {
+struct SettingsWriter<'o, 's> {
     rows: Rows<'o>,
-    context: &'t Context<'w>,
+    context: StatsContext<'s>,
     /// The names of our own rows, to find which of the caller's are additional.
     written_names: Vec<&'static str>,
 }
 
-impl SettingsWriter<'_, '_, '_> {
+impl SettingsWriter<'_, '_> {
     /// Appends one row; the caller's value replaces ours.
     fn write_row(&mut self, name: &'static str, value: impl Display) {
         self.written_names.push(name);

@@ -5,7 +5,7 @@
 
 use glasscache_store::EvictedOfClass;
 
-use crate::session::context::Context;
+use super::table::StatsContext;
 use crate::session::rows::Rows;
 use crate::shared::counters::ClassCounters;
 
@@ -22,7 +22,7 @@ struct ClassInUse {
     evicted: EvictedOfClass,
 }
 
-fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
+fn classes_in_use(context: StatsContext<'_>) -> Vec<ClassInUse> {
     let counters = context.shared.store_counters();
     let chunk_sizes = context.shared.slab_classes.chunk_sizes();
     let describe_class =
@@ -50,7 +50,7 @@ const LRU_SEGMENT_ZERO_FIELDS: [&str; 4] =
     ["moves_to_cold", "moves_to_warm", "moves_within_lru", "direct_reclaims"];
 
 /// Executes `stats items`.
-pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_items(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let has_lru_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for ClassInUse { class, item_count, item_bytes, evicted, .. } in classes_in_use(context) {
@@ -98,7 +98,7 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
 }
 
 /// Executes `stats slabs`.
-pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_slabs(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active_classes, mut malloced_bytes) = (0, 0);
     let used_bytes = context.shared.used_bytes(&context.shared.store_counters());
@@ -143,7 +143,7 @@ const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
 ];
 
 /// One count of a class, added up over all workers.
-fn total_count(context: &Context<'_>, class: usize, read_count: ReadCount) -> u64 {
+fn total_count(context: StatsContext<'_>, class: usize, read_count: ReadCount) -> u64 {
     let count_of_worker =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(read_count);
     context

@@ -3,19 +3,30 @@
 //! The same tables are printed by `stats` and written to `docs/reference/statistics.md` (`statistics_page_test` compares
 //! them).
 
-use crate::session::context::Context;
+use glasscache_store::Seconds;
+
 use crate::session::rows::Rows;
 pub(super) use crate::session::rows::Value;
+use crate::shared::Shared;
 use crate::shared::counters::Totals;
+
+/// What statistics are read from.
+#[derive(Clone, Copy)]
+pub(crate) struct StatsContext<'s> {
+    /// The server.
+    pub(crate) shared: &'s Shared,
+    /// The second in which they are read.
+    pub(crate) now: Seconds,
+}
 
 /// One statistic.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The unit of the value; empty for a plain count or text.
-    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) unit: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) meaning: &'static str,
+    /// Whether it only grows, until `stats reset` or the end of the process.
+    pub(crate) is_counter: bool,
     read_value: fn(&Snapshot<'_>) -> Value,
 }
 
@@ -26,7 +37,17 @@ impl Row {
         meaning: &'static str,
         read_value: fn(&Snapshot<'_>) -> Value,
     ) -> Row {
-        Row { name, unit, meaning, read_value }
+        Row { name, unit, meaning, is_counter: false, read_value }
+    }
+
+    /// A row that only grows.
+    pub(super) const fn counter(
+        name: &'static str,
+        unit: &'static str,
+        meaning: &'static str,
+        read_value: fn(&Snapshot<'_>) -> Value,
+    ) -> Row {
+        Row { is_counter: true, ..Row::new(name, unit, meaning, read_value) }
     }
 
     /// A row of memcached for a feature that this server does not have.
@@ -38,7 +59,7 @@ impl Row {
 
 /// Everything that the rows of one reply are computed from.
 pub(super) struct Snapshot<'c> {
-    pub(super) context: &'c Context<'c>,
+    pub(super) context: StatsContext<'c>,
     pub(super) store_counters: glasscache_store::Counters,
     pub(super) totals: Totals,
     /// CPU seconds in user mode.
@@ -48,7 +69,7 @@ pub(super) struct Snapshot<'c> {
 }
 
 impl<'c> Snapshot<'c> {
-    pub(super) fn new(context: &'c Context<'c>) -> Snapshot<'c> {
+    pub(super) fn new(context: StatsContext<'c>) -> Snapshot<'c> {
         let (user_cpu_s, system_cpu_s) = super::process::cpu_time();
         Snapshot {
             context,

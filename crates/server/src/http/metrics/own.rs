@@ -1,0 +1,104 @@
+//! The metrics that only this server has: each row of `stats glasscache` under a name that follows from its own.
+//!
+//! Counters end in `_total` and units are seconds and bytes, so that the names stay the same under `OpenMetrics`.
+
+use super::StatRows;
+use super::text::{Exposition, Kind};
+use crate::session::stats::glasscache::GLASSCACHE_ROWS;
+use crate::session::stats::table::Row;
+use crate::shared::Shared;
+
+/// Rows that are one metric with labels, as text has no value.
+const INFO_ROWS: [&str; 2] = ["version", "commit"];
+
+/// Appends all metrics.
+pub(super) fn write(shared: &Shared, rows: &StatRows, out: &mut Exposition) {
+    let text = |name: &str| rows.get(name).map_or("", String::as_str);
+    let labels = INFO_ROWS.map(|name| (name, text(name)));
+    out.begin("glasscache_build_info", Kind::Gauge, "Always 1: version and commit of the program.");
+    out.sample("glasscache_build_info", &labels, 1);
+    for row in GLASSCACHE_ROWS.iter().filter(|row| !INFO_ROWS.contains(&row.name)) {
+        let Some(value) = rows.get(row.name) else { continue };
+        let kind = if row.is_counter { Kind::Counter } else { Kind::Gauge };
+        out.single(&metric_name(row), kind, &sentence(row.meaning), to_base_unit(row, value));
+    }
+    write_iterations(shared, out);
+}
+
+/// The name of the metric of a row.
+fn metric_name(row: &Row) -> String {
+    let name = match row.unit {
+        "us" => format!("{}_seconds", row.name.replace("_us", "")),
+        "s" => match row.name.strip_suffix("_unix") {
+            Some(name) => format!("{name}_timestamp_seconds"),
+            None => format!("{}_seconds", row.name.strip_suffix("_s").unwrap_or(row.name)),
+        },
+        _ => row.name.to_owned(),
+    };
+    let name = name.strip_suffix("_total").unwrap_or(&name);
+    format!("glasscache_{name}{}", if row.is_counter { "_total" } else { "" })
+}
+
+fn to_base_unit(row: &Row, value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(microseconds) if row.unit == "us" => (microseconds / 1e6).to_string(),
+        _ => value.to_owned(),
+    }
+}
+
+/// The meaning of a row as a sentence without the marks of a document.
+fn sentence(meaning: &str) -> String {
+    let plain = meaning.replace('`', "");
+    let mut characters = plain.chars();
+    let first = characters.next().map(char::to_uppercase).into_iter().flatten();
+    first.chain(characters).chain(['.']).collect()
+}
+
+/// The buckets of the histogram of iterations: every fourth power of two of microseconds up to a quarter of a second,
+/// as each is a series in every scraper.
+const BUCKET_STRIDE: usize = 2;
+
+fn write_iterations(shared: &Shared, out: &mut Exposition) {
+    const NAME: &str = "glasscache_loop_iteration_duration_seconds";
+    out.begin(NAME, Kind::Histogram, "Time of the iterations of the event loops.");
+    let mut count_so_far = 0;
+    let times = shared.iteration_times();
+    for (index, (bound_us, count)) in times.iter().enumerate() {
+        count_so_far += count;
+        let is_last = index + 1 == times.len();
+        if index % BUCKET_STRIDE == 0 && !is_last {
+            let bound = *bound_us as f64 / 1e6;
+            out.sample(&format!("{NAME}_bucket"), &[("le", &bound.to_string())], count_so_far);
+        }
+    }
+    out.sample(&format!("{NAME}_bucket"), &[("le", "+Inf")], count_so_far);
+    out.sample(&format!("{NAME}_sum"), &[], shared.lifetime_totals().iteration_us as f64 / 1e6);
+    out.sample(&format!("{NAME}_count"), &[], count_so_far);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_row_has_a_name_of_its_own_with_the_suffixes_of_the_format() {
+        let metrics: Vec<(String, bool)> = GLASSCACHE_ROWS
+            .iter()
+            .filter(|row| !INFO_ROWS.contains(&row.name))
+            .map(|row| (metric_name(row), row.is_counter))
+            .collect();
+        let names: BTreeSet<&String> = metrics.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), metrics.len());
+        for (name, is_counter) in &metrics {
+            assert_eq!(name.ends_with("_total"), *is_counter, "{name}");
+            let has_abbreviation =
+                name.contains("_us_") || name.ends_with("_us") || name.ends_with("_s");
+            assert!(!has_abbreviation, "{name}");
+        }
+        assert!(names.contains(&"glasscache_iteration_max_seconds".to_owned()));
+        assert!(names.contains(&"glasscache_started_timestamp_seconds".to_owned()));
+        assert!(names.contains(&"glasscache_eviction_age_seconds".to_owned()));
+    }
+}
