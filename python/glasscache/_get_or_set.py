@@ -1,4 +1,4 @@
-"""The method `get_or_set` of both clients: what it does is decided in `glasscache.leases`, imported by a call."""
+"""The method `get_or_set` of both clients, whose calls import `glasscache.leases`, where it is decided."""
 
 from __future__ import annotations
 
