@@ -34,6 +34,7 @@ fuzz_target!(|program: &[u8]| {
         workers: 2,
         evict: true,
         hash_seed: u64::from(shape),
+        samples: true,
         slab_chunk_bytes: vec![96, 192, 1184, 8192, 1 << 20],
     };
     let store =

@@ -110,6 +110,7 @@ impl InMemoryWorker {
             evict: config.evict,
             workers,
             hash_seed: config.hash_seed.unwrap_or(1),
+            samples: false,
             slab_chunk_bytes: slab_classes.chunk_sizes().to_vec(),
         })?;
         // Attempts to log in are decided at once.

@@ -112,6 +112,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         threads.spawn_serving("gc-successor".to_owned(), move || handover_thread.run())?;
     }
     threads.start_watchdog(&shared)?;
+    threads.start_live_thread(&shared)?;
     // Nothing can fail after this.
     if let Some((channel, cancellation)) = channel_and_cancellation {
         replacement::commit(&channel, &cancellation)?;

@@ -23,6 +23,7 @@ mod failure;
 mod http;
 mod in_memory;
 mod launch;
+mod live_thread;
 mod login_thread;
 mod net;
 mod prepared;

@@ -227,6 +227,7 @@ pub(crate) fn store_config(
         evict: config.evict,
         workers: config.workers,
         hash_seed: config.hash_seed.unwrap_or_else(random_seed),
+        samples: true,
         slab_chunk_bytes: slab_classes.chunk_sizes().to_vec(),
     }
 }

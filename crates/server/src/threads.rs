@@ -8,6 +8,7 @@ use rustix::thread::gettid;
 
 use crate::failure;
 use crate::http::{HttpHandle, HttpSocket};
+use crate::live_thread;
 use crate::login_thread;
 use crate::shared::Shared;
 use crate::shared::error::Error;
@@ -20,9 +21,10 @@ pub(crate) struct Threads {
     serving: Vec<JoinHandle<()>>,
     /// The kernel's ids of all threads that were spawned.
     ids: Vec<i32>,
-    watchdog: Option<WatchdogThread>,
     /// The thread that serves HTTP, which ends after the serving ones: it reports that they end.
     http: Option<HttpHandle>,
+    /// The watchdog and the evaluation of the load, which end when they are no longer needed.
+    background: Vec<BackgroundThread>,
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
     /// The latch at which they wait until they may serve.
@@ -31,8 +33,8 @@ pub(crate) struct Threads {
     failure_exit_code: i32,
 }
 
-/// The watchdog's thread, which ends when the sender is dropped.
-struct WatchdogThread {
+/// A thread that ends when the sender is dropped.
+struct BackgroundThread {
     stop_sender: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -42,8 +44,8 @@ impl Threads {
         Threads {
             serving: Vec::new(),
             ids: Vec::new(),
-            watchdog: None,
             http: None,
+            background: Vec::new(),
             login_thread: None,
             start_latch: Arc::default(),
             failure_exit_code,
@@ -111,13 +113,31 @@ impl Threads {
         if shared.config.watchdog_ticks == 0 {
             return Ok(());
         }
+        self.spawn_background("gc-watchdog", shared, watchdog::run)
+    }
+
+    /// Starts the thread that evaluates the load.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start_live_thread(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
+        self.spawn_background("gc-live", shared, live_thread::run)
+    }
+
+    /// Starts a thread that runs until the last worker has ended.
+    fn spawn_background(
+        &mut self,
+        name: &str,
+        shared: &Arc<Shared>,
+        run: fn(&Shared, &mpsc::Receiver<()>),
+    ) -> Result<(), Error> {
         let shared = Arc::clone(shared);
         let (stop_sender, stop_receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
-            .name("gc-watchdog".to_owned())
-            .spawn(move || watchdog::run(&shared, &stop_receiver))
+            .name(name.to_owned())
+            .spawn(move || run(&shared, &stop_receiver))
             .map_err(Error::System)?;
-        self.watchdog = Some(WatchdogThread { stop_sender, thread });
+        self.background.push(BackgroundThread { stop_sender, thread });
         Ok(())
     }
 
@@ -144,7 +164,7 @@ impl Threads {
             let _ = thread.join();
         }
         // The watchdog runs until the last worker has ended: a worker that hangs must not keep the process alive.
-        if let Some(WatchdogThread { stop_sender, thread }) = self.watchdog.take() {
+        for BackgroundThread { stop_sender, thread } in self.background.drain(..) {
             drop(stop_sender);
             let _ = thread.join();
         }

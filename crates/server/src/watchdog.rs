@@ -3,7 +3,6 @@
 //! It counts its own ticks, not the clock: while the process is stopped (SIGSTOP, a debugger, a suspended machine)
 //! the watchdog does not run either, so such a pause never looks like a stuck worker.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ impl ObservedProgress {
 }
 
 /// Checks the workers once a second until `stop_receiver` is closed.
-pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
+pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {
     let ticks_max = shared.config.watchdog_ticks;
     let mut observed = vec![ObservedProgress::default(); shared.counters_and_wakers.len()];
     while stop_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {

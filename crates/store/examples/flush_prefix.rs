@@ -25,7 +25,7 @@ fn set(worker: &mut Worker, key: &str) {
 fn is_found(worker: &Worker, key: &str) -> bool {
     let hash = worker.store().hash(key.as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let minimal_item_value = worker.get_minimal_item_value(key.as_bytes(), hint, NOW);
+    let minimal_item_value = worker.get_minimal_item_value(key.as_bytes(), hash, hint, NOW);
     minimal_item_value.is_some() || worker.get_hinted(key.as_bytes(), hash, hint, NOW).is_some()
 }
 

@@ -15,6 +15,7 @@ use crate::item::{bits, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{Expiry, KeyHash, Seconds};
+use crate::sampling::{Operation, Recorder};
 use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;
 
@@ -34,6 +35,7 @@ pub(crate) struct ItemAccounting {
     new_item_bytes_mean_scaled: Cell<usize>,
     /// Items added or removed since the last report.
     unreported_items: Cell<i64>,
+    recorder: Recorder,
 }
 
 impl ItemAccounting {
@@ -43,7 +45,14 @@ impl ItemAccounting {
             worker_index,
             new_item_bytes_mean_scaled: Cell::new(0),
             unreported_items: Cell::new(0),
+            recorder: Recorder::new(worker_index),
         }
+    }
+
+    /// Reports an operation on a key, if it is sampled.
+    #[inline]
+    pub(crate) fn sample<'k>(&self, hash: KeyHash, operation: impl FnOnce() -> Operation<'k>) {
+        self.recorder.record(&self.store.sampling, hash, operation);
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::open_segments::UniqueSource;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
+use crate::sampling::{EventKind, Operation};
 use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Removes an item, or marks it as meta `md` requests.
@@ -58,6 +59,14 @@ fn try_delete(
             return Err(RetryReason::Changed);
         }
         accounting.release_item_except(&old, &[]);
+        accounting.sample(write.hash, || Operation {
+            key: write.key,
+            hash: write.hash,
+            kind: EventKind::Delete,
+            value_bytes: 0,
+            expiry: Expiry::Never,
+            now: write.now(),
+        });
     }
     Ok(DeleteOutcome::Deleted)
 }

@@ -8,7 +8,8 @@ use crate::item::bits;
 use crate::item_view::Item;
 use crate::lookup::LocatedItem;
 use crate::lookup_hint::LookupHint;
-use crate::request::{KeyHash, Seconds};
+use crate::request::{Expiry, KeyHash, Seconds};
+use crate::sampling::Operation;
 use crate::worker::Worker;
 
 impl Worker {
@@ -28,9 +29,15 @@ impl Worker {
         hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<Item<'w>> {
-        let (hit, item) = self.find_alive(key, hash, hint, now)?;
+        let Some((hit, item)) = self.find_alive(key, hash, hint, now) else {
+            self.accounting.sample(hash, || Operation::read(key, hash, None, now));
+            return None;
+        };
         hit.record_use();
         let old_state_word = self.store.record_access(&item, bits::FETCHED, now);
+        let (value_bytes, expiry) = (item.header.value_bytes, item.header.expiry);
+        self.accounting
+            .sample(hash, || Operation::read(key, hash, Some((value_bytes, expiry)), now));
         Some(Item::new(self.mark_borrowed(), item, old_state_word))
     }
 
@@ -41,6 +48,7 @@ impl Worker {
     pub fn get_minimal_item_value<'w>(
         &'w self,
         key: &[u8],
+        hash: KeyHash,
         hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<&'w [u8]> {
@@ -55,6 +63,8 @@ impl Worker {
         }
         hit.record_use();
         self.store.record_access_at(addr, base_time, bits::FETCHED, now);
+        let found = Some((value.len() as u32, Expiry::Never));
+        self.accounting.sample(hash, || Operation::read(key, hash, found, now));
         Some(value)
     }
 

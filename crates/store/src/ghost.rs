@@ -6,6 +6,7 @@
 // LOSSY: two threads that write one line at once may overwrite each other's tag.
 
 use crate::index::bucket_of;
+use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::Segments;
@@ -49,6 +50,12 @@ impl Ghost {
             next_segment: Mutex::new(None),
             segments_ahead: AtomicUsize::new(0),
         }
+    }
+
+    /// Tags that a ghost has in segments of `1 << shift` bytes if it needs `target_tags`: it has whole segments.
+    pub(crate) fn tags_for(target_tags: usize, shift: u32) -> usize {
+        let tags_per_segment = (1 << shift) / LINE_BYTES * TAGS_PER_LINE;
+        target_tags.next_multiple_of(tags_per_segment.max(1))
     }
 
     /// Segments that the ghost holds.

@@ -29,6 +29,7 @@
 //!   makes it replace another, `record_allocator` finds a segment for it, `eviction` sweeps, `retry_limits` bounds the
 //!   retries; `write` is one operation on one key, and `set`, `arith`, `delete` and `get_and_update` (a get with touch,
 //!   lease or vivify) decide what it does;
+//! - `sampling`: which operations are reported to `live`;
 //! - `live`: what a running store reports of its load, from a sample of it;
 //! - `restart`: a store in a file, and the same store again in the next process;
 //! - what callers use: `worker`, `get` (a get without options), `reservation` (one value that is arriving),
@@ -87,6 +88,7 @@ mod reservation;
 #[cfg(not(any(miri, loom)))]
 mod restart;
 mod retry_limits;
+mod sampling;
 mod segments;
 mod set;
 mod sparse_segments;
@@ -105,8 +107,8 @@ pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
 pub use item_view::{HeldValue, Item};
 pub use listing::Listing;
 pub use live::{
-    CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
-    PrefixUse, SamplingCosts,
+    CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveInput, LiveModel,
+    LiveReport, MemoryAdvice, PrefixUse, SamplingCosts,
 };
 pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(any(miri, loom)))]

@@ -115,12 +115,7 @@ impl PolicyKind {
 
     pub(crate) fn new_policy(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::S3FifoSizeAware => Box::new(TwoQueuePolicy {
-                ghost_percent: 50,
-                keeps_frequency: true,
-                is_size_aware: true,
-                ..TwoQueuePolicy::S3_FIFO
-            }),
+            PolicyKind::S3FifoSizeAware => Box::new(TwoQueuePolicy::OWN),
             PolicyKind::S3FifoKeepFrequency => {
                 Box::new(TwoQueuePolicy { keeps_frequency: true, ..TwoQueuePolicy::S3_FIFO })
             }
@@ -152,25 +147,38 @@ impl PolicyKind {
 }
 
 /// Two queues and a ghost: a new item starts in the small one, and stays if it is used there.
-struct TwoQueuePolicy {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TwoQueuePolicy {
     /// Share of the live bytes that new items may take.
-    small_percent: usize,
+    pub(crate) small_percent: usize,
     /// Uses in the small queue that make an item stay (above 3: never).
-    promotion_frequency_min: u8,
-    ghost_percent: usize,
+    pub(crate) promotion_frequency_min: u8,
+    /// Whether an item that the ghost remembers starts in the main queue.
+    pub(crate) ghost_promotes: bool,
+    /// Tags in the ghost per hundred items.
+    pub(crate) ghost_percent: usize,
     /// A promoted item starts in the main queue with its frequency less one, not with 0.
-    keeps_frequency: bool,
+    pub(crate) keeps_frequency: bool,
     /// An item as large as many others needs more uses; three are enough for any.
-    is_size_aware: bool,
+    pub(crate) is_size_aware: bool,
 }
 
 impl TwoQueuePolicy {
     const S3_FIFO: Self = TwoQueuePolicy {
         small_percent: 10,
         promotion_frequency_min: 1,
+        ghost_promotes: true,
         ghost_percent: 90,
         keeps_frequency: false,
         is_size_aware: false,
+    };
+
+    /// The policy of the server.
+    pub(crate) const OWN: Self = TwoQueuePolicy {
+        ghost_percent: 50,
+        keeps_frequency: true,
+        is_size_aware: true,
+        ..Self::S3_FIFO
     };
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
@@ -188,7 +196,7 @@ impl TwoQueuePolicy {
 
 impl Policy for TwoQueuePolicy {
     fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
-        if is_remembered { Queue::Main } else { Queue::Small }
+        if is_remembered && self.ghost_promotes { Queue::Main } else { Queue::Small }
     }
 
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {

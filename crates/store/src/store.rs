@@ -17,6 +17,7 @@ use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
 use crate::prefix_flushes::TableFull;
 use crate::request::{KeyHash, Seconds};
+use crate::sampling::Sampling;
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub workers: usize,
     /// Seed of the key hash; random in production, fixed in tests.
     pub hash_seed: u64,
+    /// Whether operations are sampled for a [`crate::LiveModel`], which has to take the events.
+    pub samples: bool,
     /// memcached's chunk sizes at the given -f and -n; the store counts the chunks that its items would occupy.
     pub slab_chunk_bytes: Vec<u32>,
 }
@@ -45,6 +48,7 @@ impl Default for Config {
             evict: true,
             workers: 4,
             hash_seed: 0,
+            samples: false,
             slab_chunk_bytes: Vec::new(),
         }
     }
@@ -87,6 +91,7 @@ pub struct Store {
     pub(crate) counter_blocks: Box<[CounterBlock]>,
     pub(crate) uploads: Uploads,
     pub(crate) reports: EvictionReports,
+    pub(crate) sampling: Sampling,
     /// Approximate number of items; workers add their part from time to time.
     pub(crate) approximate_item_count: AtomicI64,
     /// Position of the last swept segment in its queue.
@@ -156,6 +161,7 @@ impl Store {
             counter_blocks: (0..config.workers).map(|_| CounterBlock::new(class_count)).collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
+            sampling: Sampling::new(config.samples, config.workers, config.memory_bytes),
             approximate_item_count: AtomicI64::new(0),
             last_swept_position: AtomicU64::new(0),
             reserve_segments: layout.reserve_segments,
@@ -384,6 +390,11 @@ impl Store {
         let item_bytes = Self::memcached_item_bytes(key.len(), value_bytes, flags);
         item_bytes > self.config.item_bytes_max as usize
             || item_bytes as u64 > self.memory_bytes() / 2
+    }
+
+    /// Tags that the ghost has when this many items are stored in a store of `memory_bytes`.
+    pub(crate) fn ghost_tags_for(&self, item_count: usize, memory_bytes: u64) -> usize {
+        Ghost::tags_for(item_count * self.policy.ghost_percent() / 100, shift_for(memory_bytes))
     }
 
     /// The slab class that memcached would put an item of this size in.

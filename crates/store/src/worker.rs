@@ -22,6 +22,7 @@ use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
     NoRoomYet, Seconds, SetOptions, SetOutcome,
 };
+use crate::sampling::Operation;
 use crate::set::{self, SetOperation};
 use crate::store::Store;
 use crate::write::WriteOperation;
@@ -262,6 +263,12 @@ impl Worker {
         }
         let found =
             get_and_update::run_get_and_update(&mut self.new_write(key, hash, now), options)?;
+        if !options.no_bump {
+            let hit = found.as_ref().filter(|returned| !returned.lease.created);
+            let header = hit.map(|returned| returned.item.header);
+            let item = header.map(|header| (header.value_bytes, header.expiry));
+            self.accounting.sample(hash, || Operation::read(key, hash, item, now));
+        }
         Ok(found.map(|returned| {
             let item = Item::with_last_access(
                 self.mark_borrowed(),

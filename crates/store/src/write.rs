@@ -8,7 +8,7 @@
 
 use crate::chain::{Chain, ValuePart};
 use crate::counters::CounterId;
-use crate::item::HEADER_BYTES_MAX;
+use crate::item::{HEADER_BYTES_MAX, bits};
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::open_segments::{NewRecord, RecordBody, SegmentKind, UniqueSource};
@@ -16,6 +16,7 @@ use crate::publish::Publication;
 use crate::record_allocator::{RecordAllocator, Shortage};
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};
 use crate::retry_limits::Attempts;
+use crate::sampling::{EventKind, Operation};
 use crate::segments::Queue;
 use crate::store::Store;
 
@@ -234,8 +235,25 @@ impl<'w> WriteOperation<'w> {
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context.accounting.count_publication(old, was_alive, appended.addr, chain.pieces());
         context.accounting.count(CounterId::ItemsTotal, i64::from(!new_copy.is_same_item));
+        self.sample(new_copy, value_bytes);
         self.allocator.sweep_proportionally(appended.bytes + chain.new_piece_bytes());
         Ok(PublishedCopy { unique: CasUnique(appended.unique), addr: appended.addr })
+    }
+
+    /// Reports a write, if it is sampled; not an empty item that only marks who fills it.
+    #[inline]
+    fn sample(&self, new_copy: &NewCopy<'_>, value_bytes: usize) {
+        if new_copy.state_bits & bits::WIN != 0 {
+            return;
+        }
+        self.allocator.context.accounting.sample(self.hash, || Operation {
+            key: self.key,
+            hash: self.hash,
+            kind: if new_copy.is_same_item { EventKind::Touch } else { EventKind::Set },
+            value_bytes,
+            expiry: new_copy.expiry,
+            now: self.now(),
+        });
     }
 
     /// Publishes a new copy of a living item with the same value.

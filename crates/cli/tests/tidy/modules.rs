@@ -35,7 +35,8 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "store",
         &[
-            &["audit", "footprint", "get", "listing", "restart"],
+            &["audit", "get", "listing", "live", "restart"],
+            &["footprint"],
             &["reservation"],
             &["lookup_hint"],
             &["worker"],
@@ -49,7 +50,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["lookup"],
             &["open_segments"],
             &["store"],
-            &["ghost", "policy", "eviction_reports", "uploads"],
+            &["ghost", "policy", "eviction_reports", "sampling", "uploads"],
             &["index", "segments"],
             &["flush", "item", "sparse_segments"],
             &["prefix_flushes"],
@@ -67,7 +68,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["in_memory", "launch", "systemd"],
             &["replacement", "running"],
             &["prepared", "restartable_memory", "server_control", "successor", "threads"],
-            &["http", "login_thread", "start_latch", "watchdog"],
+            &["http", "live_thread", "login_thread", "start_latch", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared", "stderr"],

@@ -15,4 +15,10 @@ impl Live {
     pub(crate) fn report(&self) -> Arc<LiveReport> {
         Arc::clone(&lock(&self.0))
     }
+
+    /// Replaces the report.
+    pub(crate) fn publish(&self, report: LiveReport) {
+        let report = Arc::new(report);
+        *lock(&self.0) = report;
+    }
 }

@@ -5,6 +5,7 @@ mod binary;
 mod collisions;
 mod flushes;
 mod http;
+mod live_figures;
 mod live_server;
 mod login;
 mod memory;

@@ -4,6 +4,7 @@ mod curves;
 mod foreign_parquet;
 mod key_streams;
 mod learned_rules;
+mod live_curve;
 mod naive;
 mod policies;
 mod request_logs;

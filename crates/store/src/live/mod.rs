@@ -2,8 +2,19 @@
 //!
 //! Plain data and pure logic: the caller passes events and the time.
 
+mod advice;
+mod distinct;
+mod ghost_tags;
+mod hot_keys;
+mod items;
+mod lru;
+mod miniature;
+mod model;
+mod prefixes;
 mod report;
+mod window;
 
+pub use model::{LiveInput, LiveModel};
 pub use report::{
     CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
     PrefixUse, SamplingCosts,

@@ -248,7 +248,9 @@ fn read_item(
     let version_min = oldest_valid_version(shared, key_number);
     let now = shared.now();
     let hint = worker.prefetch_next_line(hash, hint);
-    if let Some(value) = worker.get_minimal_item_value(key_name(key_number).as_bytes(), hint, now) {
+    if let Some(value) =
+        worker.get_minimal_item_value(key_name(key_number).as_bytes(), hash, hint, now)
+    {
         let version = version_of(key_number, value);
         assert!(version >= version_min, "a short read found an old value");
     }

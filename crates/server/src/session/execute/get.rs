@@ -25,7 +25,7 @@ pub(super) fn execute_text_get<'w>(
 ) -> Result<bool, NoRoomYet> {
     if head.touch.is_none()
         && !head.with_cas
-        && execute_minimal_item_text_get((key, hint), context, out)
+        && execute_minimal_item_text_get((key, hash, hint), context, out)
     {
         return Ok(true);
     }
@@ -127,11 +127,12 @@ pub(super) fn get_with<'w>(
 /// Appends the reply for a key if [`get_minimal_item_value`] finds its value; does nothing and returns false otherwise.
 #[inline]
 fn execute_minimal_item_text_get<'w>(
-    (key, hint): (&[u8], LookupHint<'w>),
+    located_key: LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_minimal_item_value(key, hint, context) else {
+    let (key, _, _) = located_key;
+    let Some(value) = get_minimal_item_value(located_key, context) else {
         return false;
     };
     if !text::write_small_value(&mut out.bytes, key, value) {
@@ -146,14 +147,13 @@ fn execute_minimal_item_text_get<'w>(
 /// of its class; `None` also if reads are observed.
 #[inline]
 fn get_minimal_item_value<'w>(
-    key: &[u8],
-    hint: LookupHint<'w>,
+    (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
 ) -> Option<&'w [u8]> {
     if context.shared.are_reads_observed() {
         return None;
     }
-    let value = context.store_worker.get_minimal_item_value(key, hint, context.now)?;
+    let value = context.store_worker.get_minimal_item_value(key, hash, hint, context.now)?;
     context.shared.slab_classes.count_minimal_item_hit(context.counters, key.len(), value.len());
     Some(value)
 }
@@ -184,7 +184,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     let flags = &line.flags;
     if !flags.has_any(MORE_THAN_VALUE_FLAGS | MODIFYING_FLAGS)
         && flags.has(b'v')
-        && let Some(value) = get_minimal_item_value(key, hint, context)
+        && let Some(value) = get_minimal_item_value((key, hash, hint), context)
     {
         count_gets(context, 1, 1);
         meta::write_value_line(&mut out.bytes, value.len() as u32);

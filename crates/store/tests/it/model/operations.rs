@@ -15,7 +15,7 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let hinted_hash = if is_misled { other_hash } else { hash };
     let hint = worker.prefetch_item(hinted_hash, worker.prefetch_bucket(hinted_hash));
     let hint = worker.prefetch_next_line(hinted_hash, hint);
-    let minimal_item_value = worker.get_minimal_item_value(key, hint, now);
+    let minimal_item_value = worker.get_minimal_item_value(key, hash, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
     if let (Some(value), Some(item)) = (minimal_item_value, item.as_ref()) {

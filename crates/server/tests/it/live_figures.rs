@@ -1,0 +1,140 @@
+//! The curve, the hot keys and the prefixes of a server under load, over a socket.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use glasscache_server::{Config, start};
+
+use crate::live_server;
+
+/// How long a test waits for what the server reports once a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, request: &str) {
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+
+    fn read_line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Whether a key of the reply is there; `END` ends it.
+    fn read_hit(&mut self) -> bool {
+        let line = self.read_line();
+        if line == "END" {
+            return false;
+        }
+        let value_bytes: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+        let mut value = vec![0; value_bytes + "\r\nEND\r\n".len()];
+        self.0.read_exact(&mut value).unwrap();
+        true
+    }
+
+    /// Gets the keys in one pipeline and stores those that it missed.
+    fn read_through(&mut self, keys: &[String]) {
+        self.send(&keys.iter().map(|key| format!("get {key}\r\n")).collect::<String>());
+        let missed: Vec<&String> = keys.iter().filter(|_| !self.read_hit()).collect();
+        let value = "v".repeat(100);
+        let sets = missed.iter().map(|key| format!("set {key} 0 0 100\r\n{value}\r\n"));
+        self.send(&sets.collect::<String>());
+        for _ in &missed {
+            assert_eq!(self.read_line(), "STORED");
+        }
+    }
+
+    fn stats(&mut self, group: &str) -> HashMap<String, String> {
+        self.send(&format!("stats {group}\r\n"));
+        let mut rows = HashMap::new();
+        loop {
+            let line = self.read_line();
+            let Some(row) = line.strip_prefix("STAT ") else {
+                assert_eq!(line, "END");
+                return rows;
+            };
+            let (name, value) = row.split_once(' ').unwrap_or((row, ""));
+            rows.insert(name.to_owned(), value.to_owned());
+        }
+    }
+}
+
+/// Every other key is one of ten hot ones, the others are spread over more than fits.
+fn next_keys(state: &mut u64) -> Vec<String> {
+    let mut draw = || {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        *state >> 33
+    };
+    let mut next_key = |index| match index % 2 {
+        0 if draw() % 2 == 0 => "hot:0".to_owned(),
+        0 => format!("hot:{}", draw() % 10),
+        _ => format!("page:{}", draw() % 40_000),
+    };
+    (0..50).map(&mut next_key).collect()
+}
+
+#[test]
+fn a_server_under_load_reports_its_curve_its_hot_keys_and_its_prefixes() {
+    let config = Config { memory_bytes: 2 << 20, ..live_server::config() };
+    let server = start(config).unwrap();
+    let mut client = Client(BufReader::new(live_server::connect(&server)));
+    assert_eq!(client.stats("curve")["state"], "warming");
+    let (mut state, started_at) = (1, Instant::now());
+    let curve = loop {
+        (0..200).for_each(|_| client.read_through(&next_keys(&mut state)));
+        let curve = client.stats("curve");
+        if curve["state"] == "ok" {
+            break curve;
+        }
+        assert!(started_at.elapsed() < PATIENCE, "{curve:?}");
+    };
+    let number =
+        |rows: &HashMap<String, String>, name: &str| -> f64 { rows[name].parse().unwrap() };
+    assert_eq!(number(&curve, "3:memory_bytes"), f64::from(2 << 20));
+    assert!(number(&curve, "0:miss_ratio") >= number(&curve, "7:miss_ratio"), "{curve:?}");
+    for row in 0..8 {
+        let [low, at, high] =
+            ["low", "miss_ratio", "high"].map(|name| number(&curve, &format!("{row}:{name}")));
+        assert!(low <= at && at <= high, "{curve:?}");
+    }
+    assert!(curve["advice:0:sentence"].contains("misses/s"), "{curve:?}");
+    let hot_keys = client.stats("hotkeys 1m requests");
+    assert_eq!(hot_keys["0:key"], "hot:0");
+    let share = number(&hot_keys, "0:share");
+    let tolerance = 0.06 + number(&hot_keys, "0:error");
+    // A quarter of all, and a tenth of another quarter.
+    assert!((share - 0.275).abs() < tolerance, "{hot_keys:?}");
+    let prefixes = client.stats("prefixes");
+    let mut names = [&prefixes["0:prefix"], &prefixes["1:prefix"]];
+    names.sort();
+    assert_eq!(names, ["hot:", "page:"]);
+    server.stop();
+}
+
+#[test]
+fn hot_keys_and_prefixes_are_refused_where_keys_must_not_be_listed() {
+    let config = Config { dump_enabled: false, ..live_server::config() };
+    let server = start(config).unwrap();
+    let mut stream = live_server::connect(&server);
+    for (request, reply) in [
+        ("stats hotkeys\r\n", "CLIENT_ERROR stats hotkeys not allowed\r\n"),
+        ("stats prefixes\r\n", "CLIENT_ERROR stats prefixes not allowed\r\n"),
+        ("stats curve\r\n", "STAT state warming\r\n"),
+    ] {
+        live_server::expect_reply(&mut stream, request.as_bytes(), reply.as_bytes());
+    }
+}
+
+#[test]
+fn an_unknown_window_of_hot_keys_is_refused() {
+    let server = start(live_server::config()).unwrap();
+    let usage = b"CLIENT_ERROR usage: stats hotkeys [1s|1m|1h] [requests|bytes]\r\n";
+    live_server::expect_reply(&mut live_server::connect(&server), b"stats hotkeys 2m\r\n", usage);
+}

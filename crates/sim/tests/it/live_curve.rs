@@ -1,0 +1,130 @@
+//! The live curve against exact replays of the store at each size, on generated loads with TTLs, overwrites and sizes.
+
+use glasscache_sim::trace::generate::keys::KeyWorkload;
+use glasscache_sim::trace::generate::twitter::twitter_cluster;
+use glasscache_sim::trace::{Batch, Effect, Op};
+use glasscache_store::{
+    Config, CurveState, Expiry, LiveCurve, LiveInput, LiveModel, Seconds, SetOptions, Store,
+};
+
+/// The second at which a replay starts.
+const START_S: u32 = 2;
+
+/// Rows between two passes of the worker and steps of the model.
+const ROWS_PER_PASS: u64 = 64;
+
+/// What a replay showed.
+struct Outcome {
+    miss_ratio: f64,
+    curve: Option<LiveCurve>,
+}
+
+/// Replays a look-aside load: what is missed is stored. With `is_live` the store is sampled.
+fn replay(workload: &KeyWorkload, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outcome {
+    let config =
+        Config { memory_bytes, workers: 1, hash_seed, samples: is_live, ..Config::default() };
+    let store = Store::new(config).unwrap();
+    let mut worker = store.worker();
+    worker.go_online();
+    let mut input = LiveInput { now: Seconds(START_S), ..LiveInput::default() };
+    let mut model = is_live.then(|| LiveModel::new(&store, b':', input));
+    let (mut generator, mut batch) = (workload.clone().start(), Batch::default());
+    let (mut row_number, mut curve) = (0, None);
+    let value = vec![b'v'; 1 << 20];
+    while generator.read(&mut batch) > 0 {
+        for row in 0..batch.len() {
+            let now = Seconds(START_S + (batch.time[row] / 1_000_000) as u32);
+            if row_number % ROWS_PER_PASS == 0 {
+                worker.pass();
+                worker.maintain(now);
+                input = LiveInput { now, elapsed_ms: batch.time[row] / 1000, ..input };
+                let report = model.as_mut().and_then(|model| model.step(input).1);
+                curve = report.map(|report| report.curve).or(curve);
+            }
+            row_number += 1;
+            let key = batch.key[row].to_be_bytes();
+            let hash = store.hash(&key);
+            if batch.op[row].map(Op::effect) == Some(Effect::Request) {
+                input.gets += 1;
+                if worker.get(&key, hash, now).is_some() {
+                    continue;
+                }
+                input.misses += 1;
+            }
+            let expiry = match batch.ttl[row] {
+                Some(ttl_s @ 1..) => Expiry::At(Seconds(now.0 + ttl_s)),
+                _ => Expiry::Never,
+            };
+            let value_bytes = (batch.size[row].unwrap_or(100) as usize).min(value.len() / 2);
+            let options = SetOptions { expiry, ..SetOptions::default() };
+            worker.set(&key, hash, &value[..value_bytes], &options, now);
+        }
+    }
+    Outcome { miss_ratio: input.misses as f64 / input.gets as f64, curve }
+}
+
+/// Checks that the curve of a sampled replay is near the replays of stores of all its sizes.
+fn check(name: &str, workload: &KeyWorkload, memory_bytes: u64) {
+    let live = replay(workload, memory_bytes, 1, true);
+    let curve = live.curve.unwrap();
+    assert_eq!(curve.state, CurveState::Ok, "{name}");
+    assert_eq!(curve.rows.len(), 8, "{name}");
+    let mut errors = Vec::new();
+    for row in &curve.rows {
+        let exact = replay(workload, row.memory_bytes, 2, false).miss_ratio;
+        errors.push((row.miss_ratio - exact).abs());
+        assert!(row.low <= row.miss_ratio && row.miss_ratio <= row.high, "{name}: {row:?}");
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    let worst = errors.iter().copied().fold(0.0, f64::max);
+    assert!(mean <= 0.01 && worst <= 0.03, "{name}: mean {mean}, worst {worst}: {errors:?}");
+    assert!(curve.advice.len() == 4, "{name}: {:?}", curve.advice);
+}
+
+fn cluster_with_ttls() -> KeyWorkload {
+    let workload = twitter_cluster(4, 250_000, 1).unwrap();
+    KeyWorkload { rate: 500.0, size_mean: 300.0, keys: 40_000, ..workload }
+}
+
+#[test]
+fn it_is_near_exact_replays_where_items_expire() {
+    let workload = cluster_with_ttls();
+    assert!(!workload.ttls.is_empty());
+    check("ttls", &workload, 4 << 20);
+}
+
+#[test]
+fn it_is_near_exact_replays_where_most_rows_overwrite() {
+    let workload = KeyWorkload {
+        requests: 250_000,
+        keys: 40_000,
+        skew: 0.9,
+        size_mean: 300.0,
+        read_share: 0.45,
+        rate: 500.0,
+        ..KeyWorkload::default()
+    };
+    check("overwrites", &workload, 4 << 20);
+}
+
+#[test]
+fn it_is_near_exact_replays_where_sizes_differ() {
+    let workload = KeyWorkload {
+        requests: 250_000,
+        keys: 40_000,
+        skew: 0.9,
+        one_hit_share: 0.1,
+        size_mean: 600.0,
+        rate: 500.0,
+        ..KeyWorkload::default()
+    };
+    check("sizes", &workload, 8 << 20);
+}
+
+#[test]
+fn a_store_that_has_just_started_has_no_curve() {
+    let workload =
+        KeyWorkload { requests: 3_000, size_mean: 300.0, rate: 500.0, ..KeyWorkload::default() };
+    let curve = replay(&workload, 64 << 20, 1, true).curve.unwrap();
+    assert_eq!((curve.state, curve.rows.len(), curve.advice.len()), (CurveState::Warming, 0, 0));
+}
