@@ -31,6 +31,14 @@ release: ## Build what ships, the optimised binary target/release/glasscache, se
 	@scripts/need-toolchain 3
 	@GLASSCACHE_COMMIT="$$(scripts/commit)" scripts/exclusive scripts/cargo-build --release -p glasscache-cli
 
+.PHONY: dist
+dist: ## Build all that is published into build/dist: static command, wheel, Debian package, container, chart, checksums (half an hour the first time).
+	@scripts/exclusive scripts/dist
+
+.PHONY: dist-check
+dist-check: ## Install each artefact of `make dist` in an empty root and use it (root and debootstrap for package and container).
+	@scripts/dist-check
+
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
 	@scripts/need-toolchain 8

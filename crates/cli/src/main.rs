@@ -30,6 +30,11 @@ use std::process::ExitCode;
 
 use glasscache_features as _;
 
+/// In place of the allocator of musl, with which the static build is slow.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match args::parse() {
         Ok((cli, command_path, effect_check)) => {
