@@ -68,8 +68,7 @@ fn the_page_of_settings_matches_the_tables() {
 }
 
 /// What the chart decides itself, or what means nothing in a pod.
-const NOT_OF_THE_CHART: [&str; 6] =
-    ["listen", "public", "daemon", "user", "pidfile", "replace"];
+const NOT_OF_THE_CHART: [&str; 6] = ["listen", "public", "daemon", "user", "pidfile", "replace"];
 
 /// The schema of one setting in a file.
 fn setting_schema(setting: &Setting) -> Value {
