@@ -11,8 +11,8 @@ use crate::shared::Shared;
 /// Time between two steps while there are events: a worker's ring holds as many as it samples meanwhile.
 const BUSY_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The same while there are none.
-const IDLE_INTERVAL: Duration = Duration::from_millis(250);
+/// The same while there are none: what comes first after a rest must not be lost either.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Evaluates the load until `stop_receiver` is closed.
 pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {

@@ -161,18 +161,11 @@ pub(crate) struct Recorder {
     requests_left: Cell<u32>,
     /// The state of the random intervals between those.
     random: Cell<u32>,
-    /// Requests for which events stood that were dropped: the next one stands for them too.
-    unreported_requests: Cell<u16>,
 }
 
 impl Recorder {
     pub(crate) fn new(worker_index: Option<usize>) -> Self {
-        Recorder {
-            worker_index,
-            requests_left: Cell::new(1),
-            random: Cell::new(0x9e37_79b9),
-            unreported_requests: Cell::new(0),
-        }
+        Recorder { worker_index, requests_left: Cell::new(1), random: Cell::new(0x9e37_79b9) }
     }
 
     /// Reports an operation if its key is sampled or hot, or its turn has come.
@@ -206,7 +199,7 @@ impl Recorder {
         if class_of(operation.hash) < sampling.sampled_classes.load(Ordering::Relaxed)
             && let Some(ring) = sampling.rings.get(worker_index)
         {
-            let _ = ring.push(&operation.to_event(0));
+            ring.push(&operation.to_event(0));
         }
         if operation.kind.is_read()
             && let Some(slot) = sampling.hot_hashes.find(operation.hash)
@@ -230,10 +223,7 @@ impl Recorder {
         self.random.set(random);
         self.requests_left.set(1 + random % (2 * interval - 1));
         if let Some(ring) = self.worker_index.and_then(|index| sampling.rings.get(index)) {
-            let requests = self.unreported_requests.take().saturating_add(interval as u16);
-            if !ring.push(&operation.to_event(requests)) {
-                self.unreported_requests.set(requests);
-            }
+            ring.push(&operation.to_event(interval as u16));
         }
     }
 }

@@ -35,8 +35,8 @@ impl EventRing {
         self.words.get(position as usize & (self.words.len() - 1))
     }
 
-    /// Appends an event; false if it was dropped. Only the worker calls this.
-    pub(super) fn push(&self, event: &Event<'_>) -> bool {
+    /// Appends an event; only the worker calls this.
+    pub(super) fn push(&self, event: &Event<'_>) {
         let word_count = (HEAD_WORDS + key_words(event.key.len())) as u64;
         let written = self.written.load(Ordering::Relaxed);
         // Acquire: the reader has read what is overwritten now.
@@ -44,8 +44,7 @@ impl EventRing {
         if used + word_count > self.words.len() as u64 {
             // Only the worker changes it: no locked instruction.
             let dropped = self.dropped_events.load(Ordering::Relaxed);
-            self.dropped_events.store(dropped + 1, Ordering::Relaxed);
-            return false;
+            return self.dropped_events.store(dropped + 1, Ordering::Relaxed);
         }
         let key_words = event.key.chunks(size_of::<u64>()).map(|chunk| {
             let mut bytes = [0; size_of::<u64>()];
@@ -59,7 +58,6 @@ impl EventRing {
         }
         // Release: whoever sees the count sees the words.
         self.written.store(written + word_count, Ordering::Release);
-        true
     }
 
     /// Takes all events, and returns how many were dropped since the last call; one thread at a time calls this.
