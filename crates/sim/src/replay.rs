@@ -6,8 +6,8 @@
 
 use crate::policy::{
     Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Memcached,
-    Policy, PolicyKind, QueuePolicy, Removable, RequestLinks, S3Fifo, Sieve, Slru, TinyLfu, TwoQ,
-    UnitWeights, Weights,
+    Policy, PolicyKind, PolicySettings, QueuePolicy, Removable, RequestLinks, S3Fifo, S4Fifo,
+    Sieve, Slru, SwitchRecord, TinyLfu, Tuned, TwoQ, UnitWeights, Weights,
 };
 use crate::trace::Effect;
 use crate::trace::intern::{InternedTrace, Mode};
@@ -204,6 +204,9 @@ impl Task {
                 timed_loop.run(weights, Sieve::with_removal(distinct, weights, capacity))
             }
             PolicyKind::S3Fifo => timed_loop.run(weights, S3Fifo::new(distinct, weights, capacity)),
+            PolicyKind::S4Fifo(settings) => {
+                timed_loop.run(weights, S4Fifo::new(distinct, weights, capacity, settings))
+            }
             PolicyKind::Arc => timed_loop.run(weights, Arc::new(distinct, weights, capacity)),
             PolicyKind::TwoQ => timed_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
             PolicyKind::Slru => timed_loop.run(weights, Slru::new(distinct, weights, capacity)),
@@ -223,8 +226,16 @@ impl Task {
             PolicyKind::BeladySize => {
                 timed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
             }
+            PolicyKind::Tuned => {
+                timed_loop.run(weights, Tuned::new(distinct, weights, capacity, clock_of(timeline)))
+            }
             PolicyKind::Memcached { key_bytes } => {
                 timed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
+            }
+            #[cfg(feature = "own-policy")]
+            PolicyKind::ServerStore if trace.mode() == Mode::Objects => {
+                let own = crate::policy::OwnItems::with_defaults(distinct, weights, capacity);
+                timed_loop.run(weights, own)
             }
             #[cfg(feature = "own-policy")]
             PolicyKind::ServerStore => timed_loop
@@ -253,6 +264,9 @@ impl Task {
             PolicyKind::S3Fifo => {
                 untimed_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
             }
+            PolicyKind::S4Fifo(settings) => {
+                untimed_loop.run(weights, S4Fifo::new(distinct, weights, capacity, settings))
+            }
             PolicyKind::Arc => untimed_loop.run(weights, Arc::new(distinct, weights, capacity)),
             PolicyKind::TwoQ => untimed_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
             PolicyKind::Slru => untimed_loop.run(weights, Slru::new(distinct, weights, capacity)),
@@ -274,14 +288,78 @@ impl Task {
             PolicyKind::BeladySize => {
                 untimed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
             }
+            PolicyKind::Tuned => {
+                untimed_loop.run(weights, Tuned::new(distinct, weights, capacity, &[]))
+            }
             PolicyKind::Memcached { key_bytes } => {
                 untimed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
+            }
+            #[cfg(feature = "own-policy")]
+            PolicyKind::ServerStore if trace.mode() == Mode::Objects => {
+                let own = crate::policy::OwnItems::with_defaults(distinct, weights, capacity);
+                untimed_loop.run(weights, own)
             }
             #[cfg(feature = "own-policy")]
             PolicyKind::ServerStore => untimed_loop
                 .run(weights, crate::policy::ServerStore::new(distinct, weights, capacity)),
         }
     }
+}
+
+/// The times of the rows, if the trace has TTLs and so a clock that matters.
+fn clock_of(timeline: &Timeline) -> &[u64] {
+    if timeline.rows_with_ttl() > 0 { &timeline.times } else { &[] }
+}
+
+/// What the tuned policy did in a replay.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TunedReplay {
+    /// Requests and misses.
+    pub result: ReplayResult,
+    /// The last switches, the oldest first.
+    pub switches: Vec<SwitchRecord>,
+    /// The settings at the end.
+    pub settings: PolicySettings,
+    /// Why nothing was changed at the end.
+    pub wait_reason: String,
+}
+
+/// Replays the tuned policy and returns what it did; `None` as for [`Task::run`].
+pub fn replay_tuned(
+    trace: &PreparedTrace,
+    capacity: u64,
+    should_continue: &dyn Fn() -> bool,
+) -> Option<TunedReplay> {
+    match trace.mode() {
+        Mode::Objects => replay_tuned_with(trace, UnitWeights, capacity, should_continue),
+        Mode::Bytes => {
+            replay_tuned_with(trace, ByteWeights(&trace.sizes), capacity, should_continue)
+        }
+    }
+}
+
+fn replay_tuned_with<W: Weights>(
+    trace: &PreparedTrace,
+    weights: W,
+    capacity: u64,
+    should_continue: &dyn Fn() -> bool,
+) -> Option<TunedReplay> {
+    let (ids, distinct) = (trace.ids.as_slice(), trace.distinct());
+    let times = trace.timeline.as_ref().map_or(&[][..], clock_of);
+    let mut policy = Tuned::new(distinct, weights, capacity, times);
+    let result = match &trace.timeline {
+        None => UntimedLoop { ids, distinct, capacity, should_continue }.run(weights, &mut policy),
+        Some(timeline) => {
+            let timed_loop = TimedLoop { ids, distinct, capacity, timeline, should_continue };
+            timed_loop.run(weights, &mut policy)
+        }
+    }?;
+    Some(TunedReplay {
+        result,
+        switches: policy.records(),
+        settings: policy.settings(),
+        wait_reason: policy.wait_reason(),
+    })
 }
 
 /// The loop over a trace in which no object expires, is written or deleted.
@@ -408,7 +486,7 @@ impl TimedLoop<'_> {
                 }
                 Effect::Set => {
                     if fits {
-                        policy.request(position, id);
+                        policy.write(position, id);
                     }
                     let ttl = match ttls[row] {
                         UNKNOWN_TTL => NEVER_EXPIRES,

@@ -94,6 +94,7 @@ mod set;
 mod sparse_segments;
 mod store;
 mod sync;
+pub mod tuning;
 mod uploads;
 mod worker;
 mod write;

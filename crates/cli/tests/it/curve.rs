@@ -56,6 +56,32 @@ fn the_shape_of_the_json_does_not_depend_on_how_policies_are_named() {
     }
 }
 
+#[test]
+fn tuned_and_policies_with_settings_are_replayed_and_the_decisions_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = ["generate", "zipf", "t.csv", "--requests", "20000", "--keys", "3000"];
+    run_and_read_stdout(folder.path(), &generate);
+    let policies = "own,tuned,s4fifo:small=0.2,main=1,lru";
+    let arguments =
+        ["curve", "t.csv", "--policies", policies, "--capacities", "600", "--decisions"];
+    let text = run_and_read_stdout(folder.path(), &arguments);
+    assert!(text.contains("What tuned did") && text.contains("small=10%,main=1"), "{text}");
+    let json_arguments = [&arguments[..], &["--json"]].concat();
+    let document: serde_json::Value =
+        serde_json::from_str(&run_and_read_stdout(folder.path(), &json_arguments)).unwrap();
+    let rows = document["result"]["results"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    let s4fifo = "s4fifo:small=0.2,main=1,ghost-main=0,ghost=0.9,skip=0";
+    assert_eq!(names, ["glasscache", "tuned", s4fifo, "LRU"]);
+    let decisions = &document["result"]["decisions"][0];
+    assert_eq!((&decisions["capacity"], &decisions["misses"]), (&600.into(), &rows[1]["misses"]));
+    assert!(decisions["switches"].is_array() && decisions["why_unchanged"].is_string());
+
+    let refused = run_glasscache(folder.path(), &["curve", "t.csv", "--decisions"]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && message.contains("tuned is not replayed"), "{message}");
+}
+
 /// The first cell of each row of the table of policies.
 fn list_printed_policies(text: &str) -> Vec<&str> {
     let rows = text.lines().skip_while(|line| !line.starts_with("policy "));

@@ -16,7 +16,7 @@ use super::parallel::run_in_parallel;
 use crate::error;
 
 /// Policy, capacity, requests, misses, miss ratio, byte miss ratio.
-type ReplayRow = (&'static str, u64, u64, u64, f64, Option<f64>);
+type ReplayRow = (String, u64, u64, u64, f64, Option<f64>);
 
 /// A key stream that is ready to be replayed.
 #[pyclass(frozen, module = "glasscache._native")]
@@ -141,7 +141,7 @@ impl Trace {
             let task = &tasks[index];
             let outcome = task.run(&self.prepared, should_continue)?;
             Some((
-                task.policy.name(),
+                task.policy.to_string(),
                 task.capacity,
                 outcome.requests,
                 outcome.misses,

@@ -4,7 +4,7 @@ use super::Weights;
 use super::queue::{Locations, Queue};
 
 /// Remembers up to `capacity` of evicted weight.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Ghost {
     locations: Locations,
     queue: Queue,
@@ -26,6 +26,14 @@ impl Ghost {
             self.queue.pop(&mut self.locations, |id| weights.of(id));
         }
         self.queue.push(&mut self.locations, id, weight);
+    }
+
+    /// Changes what it remembers, and removes the oldest objects that no longer fit.
+    pub(super) fn set_capacity(&mut self, capacity: u64, weights: impl Weights) {
+        self.capacity = capacity;
+        while self.queue.weight() > self.capacity {
+            self.queue.pop(&mut self.locations, |id| weights.of(id));
+        }
     }
 
     /// Forgets an object and returns whether it was remembered.

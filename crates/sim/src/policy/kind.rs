@@ -1,7 +1,10 @@
 //! The policies by name.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+
+use super::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
 
 /// A replacement policy that can be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +21,8 @@ pub enum PolicyKind {
     Sieve,
     /// A small queue for new objects, a main queue, a ghost (Yang et al., SOSP 2023).
     S3Fifo,
+    /// S3-FIFO with free settings (Xia et al., OSDI 2026). Not in [`PolicyKind::ALL`]: by default it is S3-FIFO.
+    S4Fifo(S4FifoSettings),
     /// Recency and frequency lists with an adaptive split (Megiddo and Modha, FAST 2003).
     Arc,
     /// A FIFO for new objects, an LRU for those requested again (Johnson and Shasha, VLDB 1994).
@@ -45,7 +50,10 @@ pub enum PolicyKind {
         /// Bytes of every key.
         key_bytes: u32,
     },
-    /// The server's own store; the capacity is all of its memory. Not in [`PolicyKind::ALL`].
+    /// The server's policy over items of their own weight, with settings that are tuned. Not in [`PolicyKind::ALL`].
+    Tuned,
+    /// The server's own store, whose capacity in bytes is all of its memory; where objects count 1, its policy over
+    /// items. Not in [`PolicyKind::ALL`].
     #[cfg(feature = "own-policy")]
     ServerStore,
 }
@@ -73,7 +81,15 @@ impl PolicyKind {
     ];
 
     /// The name in tables and results.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::S4Fifo(settings) => Cow::Owned(format!("s4fifo:{settings}")),
+            fixed => Cow::Borrowed(fixed.fixed_name()),
+        }
+    }
+
+    /// The name without settings.
+    fn fixed_name(self) -> &'static str {
         match self {
             Self::Lru => "LRU",
             Self::Fifo => "FIFO",
@@ -81,6 +97,7 @@ impl PolicyKind {
             Self::Lfu => "LFU",
             Self::Sieve => "SIEVE",
             Self::S3Fifo => "S3-FIFO",
+            Self::S4Fifo(_) => "s4fifo",
             Self::Arc => "ARC",
             Self::TwoQ => "2Q",
             Self::Slru => "SLRU",
@@ -93,6 +110,7 @@ impl PolicyKind {
             Self::BeladyBypass => "Belady-bypass",
             Self::BeladySize => "BeladySize",
             Self::Memcached { .. } => "memcached",
+            Self::Tuned => "tuned",
             #[cfg(feature = "own-policy")]
             Self::ServerStore => "glasscache",
         }
@@ -111,17 +129,24 @@ impl PolicyKind {
 
 impl fmt::Display for PolicyKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
+        out.pad(&self.name())
     }
 }
 
 /// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no policy is called \"{0}\"; there are {list}", list = list_names())]
-pub struct UnknownPolicy(String);
+pub enum UnknownPolicy {
+    /// No policy is called that.
+    #[error("no policy is called \"{0}\"; there are {list}", list = list_names())]
+    Name(String),
+    /// The policy exists, but its settings cannot be read.
+    #[error(transparent)]
+    Setting(#[from] InvalidS4FifoSetting),
+}
 
 fn list_names() -> String {
-    PolicyKind::ALL.map(PolicyKind::name).join(", ")
+    let fixed_names = PolicyKind::ALL.map(PolicyKind::fixed_name).join(", ");
+    format!("{fixed_names}, tuned, s4fifo, s4fifo:small=0.1,main=2,ghost-main=0,ghost=0.9,skip=0")
 }
 
 /// The letters and digits of a name, in lower case.
@@ -134,15 +159,24 @@ impl FromStr for PolicyKind {
 
     /// Reads a name in any case, with or without hyphens.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        if let Some(settings) = name.strip_prefix("s4fifo:") {
+            return Ok(Self::S4Fifo(settings.parse()?));
+        }
         let wanted_name = normalize_name(name);
+        if wanted_name == "tuned" {
+            return Ok(Self::Tuned);
+        }
+        if wanted_name == "s4fifo" {
+            return Ok(Self::S4Fifo(S4FifoSettings::default()));
+        }
         #[cfg(feature = "own-policy")]
         if wanted_name == "own" || wanted_name == "glasscache" {
             return Ok(Self::ServerStore);
         }
-        let unknown = || UnknownPolicy(name.to_owned());
+        let unknown = || UnknownPolicy::Name(name.to_owned());
         Self::ALL
             .into_iter()
-            .find(|kind| normalize_name(kind.name()) == wanted_name)
+            .find(|kind| normalize_name(kind.fixed_name()) == wanted_name)
             .ok_or_else(unknown)
     }
 }
@@ -157,6 +191,8 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(kind.name().to_lowercase().replace('-', "").parse(), Ok(kind));
         }
+        let with_settings: PolicyKind = "s4fifo:small=0.05,skip=0.25".parse().unwrap();
+        assert_eq!(with_settings.name().parse(), Ok(with_settings));
         assert!("mru".parse::<PolicyKind>().unwrap_err().to_string().contains("\"mru\""));
     }
 }

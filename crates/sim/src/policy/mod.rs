@@ -26,17 +26,23 @@ mod links;
 mod lirs;
 mod lru;
 mod memcached;
+mod own_items;
 mod queue;
 mod queue_policy;
 mod s3fifo;
+mod s4fifo;
+mod s4fifo_settings;
 #[cfg(feature = "own-policy")]
 mod server_store;
 mod sieve;
 mod slru;
 mod tinylfu;
+mod tuned;
 mod twoq;
 
+pub use glasscache_store::tuning::{PolicySettings, SwitchRecord};
 pub use kind::{PolicyKind, UnknownPolicy};
+pub use s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
 
 pub(crate) use arc::Arc;
 pub(crate) use belady::Belady;
@@ -51,13 +57,17 @@ pub(crate) use links::RequestLinks;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
 pub(crate) use memcached::Memcached;
+#[cfg(feature = "own-policy")]
+pub(crate) use own_items::OwnItems;
 pub(crate) use queue_policy::QueuePolicy;
 pub(crate) use s3fifo::S3Fifo;
+pub(crate) use s4fifo::S4Fifo;
 #[cfg(feature = "own-policy")]
 pub(crate) use server_store::ServerStore;
 pub(crate) use sieve::Sieve;
 pub(crate) use slru::Slru;
 pub(crate) use tinylfu::TinyLfu;
+pub(crate) use tuned::Tuned;
 pub(crate) use twoq::TwoQ;
 
 /// A cache of some policy.
@@ -76,6 +86,31 @@ pub(crate) trait Policy {
 pub(crate) trait Removable: Policy {
     /// Takes an object out and frees its space; nothing happens if it is not in the cache.
     fn remove(&mut self, id: u32);
+
+    /// Stores an object without a request for it.
+    fn write(&mut self, position: u32, id: u32) {
+        self.request(position, id);
+    }
+}
+
+impl<P: Policy> Policy for &mut P {
+    fn request(&mut self, position: u32, id: u32) -> bool {
+        (**self).request(position, id)
+    }
+
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
+        (**self).prefetch_cache_lines(ids)
+    }
+}
+
+impl<P: Removable> Removable for &mut P {
+    fn remove(&mut self, id: u32) {
+        (**self).remove(id);
+    }
+
+    fn write(&mut self, position: u32, id: u32) {
+        (**self).write(position, id);
+    }
 }
 
 /// The weight of an object against the capacity.

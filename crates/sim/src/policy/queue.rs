@@ -19,7 +19,7 @@ pub(super) fn queue_of(location: u32) -> u32 {
 }
 
 /// One of up to seven queues over the same locations.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Queue {
     location_bits: u32,
     ring: Vec<u32>,

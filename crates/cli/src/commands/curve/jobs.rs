@@ -3,6 +3,7 @@
 use glasscache_sim::curve::{Curve, SERVER_STORE_BYTES_MIN, SampleOptions, mattson, shards};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, ReplayResult, Task};
+use glasscache_sim::trace::intern::Mode;
 
 use crate::output::Failure;
 use crate::parallel::run_in_parallel;
@@ -58,7 +59,7 @@ enum JobResult {
 impl JobPlan<'_> {
     /// Runs all jobs.
     pub(super) fn run(&self, trace: &PreparedTrace) -> Result<CurveResults, Failure> {
-        let jobs = self.list_jobs();
+        let jobs = self.list_jobs(trace.mode());
         let job_order = slowest_first_order(&jobs);
         let run = |position: usize| jobs[job_order[position]].run(trace);
         let outcome = run_in_parallel(jobs.len(), self.threads, "replaying", run)?;
@@ -69,11 +70,12 @@ impl JobPlan<'_> {
         Ok(collect_results(&jobs, job_results))
     }
 
-    fn list_jobs(&self) -> Vec<Job> {
+    fn list_jobs(&self, mode: Mode) -> Vec<Job> {
         let replay = |policy: PolicyKind| {
             let seed = self.seed;
             let is_large_enough = move |capacity: &&u64| {
-                policy != PolicyKind::ServerStore || **capacity >= SERVER_STORE_BYTES_MIN
+                let is_store = policy == PolicyKind::ServerStore && mode == Mode::Bytes;
+                !is_store || **capacity >= SERVER_STORE_BYTES_MIN
             };
             self.capacities
                 .iter()
@@ -115,6 +117,7 @@ impl Job {
             Self::ExactCurve => 6,
             Self::Sample(_) => 1,
             Self::Replay(task) => match task.policy {
+                PolicyKind::Tuned => 20,
                 PolicyKind::Lhd | PolicyKind::LeCar => 5,
                 PolicyKind::Lfu | PolicyKind::Gdsf | PolicyKind::Lirs => 3,
                 PolicyKind::Lru | PolicyKind::Fifo => 1,

@@ -4,6 +4,7 @@
 //! computes; this module has the flags, the threads and the output.
 
 mod cost;
+mod decisions;
 mod jobs;
 mod report;
 mod server;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use glasscache_lab::text::format_count;
 use glasscache_sim::curve::SERVER_STORE_BYTES_MIN;
-use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::policy::{PolicyKind, S4FifoSettings};
 use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::Columns;
 use glasscache_sim::trace::intern::{InternedTrace, Mode};
@@ -42,6 +43,7 @@ const EXAMPLES: &str = r#"Examples:
   glasscache curve requests.parquet --mode bytes --misses 5 --html curve.html
   glasscache curve requests.csv --policies lru,s3fifo,belady --capacities 1000,10000 --json
   glasscache curve requests.parquet --server --cost-per-gb 3600 --miss-cost-ms 20
+  glasscache curve requests.parquet --policies own,tuned --capacities 1000 --decisions
   glasscache curve huge.parquet --policies none --sample 8192
   glasscache curve export.csv --key-column url --size-column bytes
   glasscache curve watched.txt --format watch
@@ -57,7 +59,9 @@ pub(crate) struct Args {
     /// How objects are counted
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
-    /// Policies to replay: names, "all", "none", or "own" for the server's own store
+    /// Policies to replay: names, "all", "none"; "own" for the server's own, "tuned" for the same with settings that
+    /// change by themselves; s4fifo:small=0.1,main=2 (also ghost-main, ghost, skip), or its published settings,
+    /// s4fifo-paper and s4fifo-library
     #[arg(long, value_delimiter = ',', default_value = "common")]
     policies: Vec<String>,
     /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
@@ -65,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     capacities: Vec<String>,
     /// Show the misses over -m of memcached and of glasscache; sizes are then values of -m
-    #[arg(long, conflicts_with_all = ["mode", "policies", "sample", "at", "time", "all"])]
+    #[arg(long, conflicts_with_all = ["mode", "policies", "sample", "at", "time", "all", "decisions"])]
     server: bool,
     /// Bytes of a key [default: 30]
     #[arg(long, value_name = "BYTES", requires = "server", value_parser = clap::value_parser!(u32).range(1..=250))]
@@ -88,6 +92,9 @@ pub(crate) struct Args {
     /// Print every policy, not only the six that miss least; those that --policies names are all printed
     #[arg(long)]
     all: bool,
+    /// Print what the policy tuned did: its switches, what was expected, what came, what was taken back
+    #[arg(long)]
+    decisions: bool,
     /// Write a page with the curves
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -148,9 +155,11 @@ impl Args {
         if self.sample_keys == Some(0) {
             return Err(Failure::usage("a sample has at least 1 key (--sample)"));
         }
-        let has_server_store = policies.contains(&PolicyKind::ServerStore);
-        if has_server_store && self.mode == ModeFlag::Objects {
-            return Err(Failure::usage("the server's own store counts bytes: add --mode bytes"));
+        let has_server_store =
+            policies.contains(&PolicyKind::ServerStore) && self.mode == ModeFlag::Bytes;
+        if self.decisions && !policies.contains(&PolicyKind::Tuned) {
+            let message = "--decisions has no effect: the policy tuned is not replayed";
+            return Err(Failure::usage(message).with_hint("add --policies own,tuned"));
         }
         let trace = self.read_trace()?;
         if self.server {
@@ -179,8 +188,15 @@ impl Args {
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
             .and_then(|(costs, curve)| costs.find_cheapest_size(curve, trace.requests()));
-        let document = self.to_document(&results, &summary);
-        let report = report::build_report(&self, &trace, &results, &summary, document);
+        let mut document = self.to_document(&results, &summary);
+        let mut decision_table = None;
+        if self.decisions {
+            let replays = decisions::replay(&trace, &capacities, self.threads)?;
+            document["decisions"] = decisions::to_document(&replays);
+            decision_table = Some(decisions::to_table(&replays));
+        }
+        let mut report = report::build_report(&self, &trace, &results, &summary, document);
+        report.tables.extend(decision_table);
         report.print(out, Detail { prints_all: self.prints_all_policies(), is_wide: false })?;
         if !results.is_complete {
             return Err(Failure::stopped());
@@ -301,7 +317,11 @@ fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
 fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
     let is_common = |kind: &PolicyKind| *kind != PolicyKind::BeladySize;
     let mut kinds = Vec::new();
-    for name in names {
+    for name in join_settings(names) {
+        if let Some(grid) = S4FifoSettings::grid(&name) {
+            kinds.extend(grid.into_iter().map(PolicyKind::S4Fifo));
+            continue;
+        }
         match name.as_str() {
             "all" => kinds.extend(PolicyKind::ALL),
             "common" => kinds.extend(PolicyKind::ALL.into_iter().filter(is_common)),
@@ -310,4 +330,19 @@ fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
         }
     }
     Ok(kinds)
+}
+
+/// The names with their settings, `name:setting=value,setting=value`: each comma has split them.
+fn join_settings(names: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for name in names {
+        match joined.last_mut().filter(|last| last.contains(':') && name.contains('=')) {
+            Some(last) if !name.contains(':') => {
+                last.push(',');
+                last.push_str(name);
+            }
+            _ => joined.push(name.clone()),
+        }
+    }
+    joined
 }

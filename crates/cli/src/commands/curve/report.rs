@@ -1,6 +1,7 @@
 //! The report of `curve`: LRU's curve with its interval, the other policies' points, the knee.
 
 use glasscache_sim::page::{Chart, Mark, Series};
+use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
 use serde_json::Value;
 
@@ -84,14 +85,14 @@ fn list_chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
 /// A series of points for each replayed policy except LRU, which has a curve.
 fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     let grid = Grid::from_results(results);
-    let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
+    let other_policies = grid.policies.iter().filter(|&&policy| policy != PolicyKind::Lru);
     let new_series = |&policy: &_| {
         let policy_points = results.points.iter().filter(|point| point.policy == policy);
         let mut points: Vec<(f64, f64)> =
             policy_points.map(|point| (point.capacity as f64, point.result.miss_ratio())).collect();
         points.sort_by(|(a_size, _), (b_size, _)| a_size.total_cmp(b_size));
         Series {
-            label: policy.name().to_owned(),
+            label: policy.to_string(),
             points,
             // A line between two replayed sizes would claim what was not replayed.
             is_scatter: true,
@@ -100,7 +101,7 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     };
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
-    let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
+    let count_misses = |policy: &PolicyKind| -> u64 {
         let policy_points = results.points.iter().filter(|point| point.policy == *policy);
         policy_points.map(|point| point.result.misses).sum()
     };

@@ -64,7 +64,7 @@ impl<'a> Grid<'a> {
         };
         let format_row = |&policy: &PolicyKind| {
             let cells = self.sizes.iter().map(|&size| self.format_cell(policy, size));
-            std::iter::once(policy.name().to_owned()).chain(cells).collect()
+            std::iter::once(policy.to_string()).chain(cells).collect()
         };
         let order = self.ordering_size.map(|size| {
             let size_text = format_size(trace.mode(), size);

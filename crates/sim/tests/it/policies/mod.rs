@@ -2,7 +2,9 @@
 
 mod expiry;
 mod naive;
+mod s4fifo;
 mod slru;
+mod tuned;
 
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, ReplayResult, Task};

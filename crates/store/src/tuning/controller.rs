@@ -1,0 +1,694 @@
+//! The controller: which candidate's settings the cache should have, from windows of paired counts.
+//!
+//! All candidates see the same sampled requests in the same window, so a change of the load cancels out of their
+//! difference. Before a switch it is rehearsed: a copy of the cache's miniature changes its settings, because what the
+//! old settings have evicted stays away for a while. Afterwards a copy that has kept the old settings shows what the
+//! switch brought.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::window::{MissCosts, Window};
+
+/// Windows in a row in which a candidate has to be better, or a forecast has to be missed.
+const WINDOWS_IN_A_ROW: u32 = 4;
+
+/// A gain below this share of the misses is not worth a switch.
+const GAIN_SHARE_MIN: f64 = 0.01;
+
+/// Standard errors by which a gain has to exceed zero.
+const ERRORS_MIN: f64 = 3.0;
+
+/// Standard errors over the windows by which the gain of a rehearsal has to exceed zero. The load of these windows is the
+/// same with and without the switch, so less is asked than over the keys.
+const WINDOW_ERRORS_MIN: f64 = 0.75;
+
+/// Windows after a switch in which the cache still holds what its old settings kept.
+const SETTLING_WINDOWS: u32 = 1;
+
+/// Windows after a switch in which it is compared with its forecast, and no other one is made.
+const TRIAL_WINDOWS: u32 = 8;
+
+/// The fewest windows of a rehearsal, and the most.
+const REHEARSAL_WINDOWS: (u32, u32) = (3, 16);
+
+/// Losses that are forgiven to a switch that has earned at least four times as much, in margins.
+const FORGIVEN_MARGINS_MAX: f64 = 12.0;
+
+/// Windows without a switch after one that failed: the first time, and at most.
+const WAIT_WINDOWS: (u32, u32) = (4, 64);
+
+/// Gets for each stored item after a disturbance in which nothing is decided.
+const SILENT_REQUESTS_PER_ITEM: u64 = 2;
+
+/// Switches that are kept for reports.
+const RECORDS_MAX: usize = 64;
+
+/// Windows whose ratio between the cache and its miniature is kept.
+const RATIOS_KEPT: usize = 8;
+
+/// What a miss costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Goal {
+    /// Every miss costs the same.
+    #[default]
+    Objects,
+    /// A miss costs the bytes of its item.
+    Bytes,
+    /// A miss costs the time that it takes to compute the item.
+    Time,
+}
+
+impl Goal {
+    /// The cost of a miss of an item of so many bytes that takes so many microseconds to compute.
+    pub fn miss_cost(self, bytes: u64, time_us: u64) -> u64 {
+        match self {
+            Goal::Objects => 1,
+            Goal::Bytes => bytes,
+            Goal::Time => time_us,
+        }
+    }
+}
+
+/// Why the settings were changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwitchReason {
+    /// A candidate was better in several windows in a row.
+    Better,
+    /// The cache missed more than the forecast said.
+    ForecastMissed,
+    /// The settings before would miss less; after the trial, the default.
+    BeforeBetter,
+}
+
+impl SwitchReason {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            SwitchReason::Better => "better",
+            SwitchReason::ForecastMissed => "forecast_missed",
+            SwitchReason::BeforeBetter => "before_better",
+        }
+    }
+}
+
+impl fmt::Display for SwitchReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            SwitchReason::Better => "fewer misses in four windows in a row",
+            SwitchReason::ForecastMissed => "more misses than were forecast",
+            SwitchReason::BeforeBetter => "earlier settings would miss less",
+        })
+    }
+}
+
+/// Why nothing is changed now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WaitReason {
+    /// The cache has started, or was resized or flushed, a short time ago.
+    #[default]
+    Disturbed,
+    /// The last switch is still compared with its forecast.
+    OnTrial,
+    /// The last switch failed.
+    Waiting,
+    /// Other settings are better, but a switch to them would not pay, for what was evicted is gone.
+    Rehearsing,
+    /// No candidate is certainly better.
+    NothingBetter,
+    /// One is, but not yet for long enough.
+    NotLongEnough,
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            WaitReason::Disturbed => {
+                "the cache started, was resized or was flushed a short time ago"
+            }
+            WaitReason::OnTrial => "the last switch is still compared with its forecast",
+            WaitReason::Rehearsing => {
+                "other settings are better, but a change to them has not paid yet"
+            }
+            WaitReason::Waiting => "the last switch did not pay for itself",
+            WaitReason::NothingBetter => "no other settings are certainly better",
+            WaitReason::NotLongEnough => {
+                "other settings are better, but not yet in four windows in a row"
+            }
+        })
+    }
+}
+
+/// What the caller has to do after a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Action {
+    /// Nothing.
+    #[default]
+    None,
+    /// Copy the cache's miniature, give the copy this candidate's settings, and count it as the copy from now on.
+    Rehearse(usize),
+    /// Change the cache and its miniature to this candidate's settings. The copy is that miniature as it was before.
+    Switch(usize),
+    /// The copy is no longer needed.
+    EndCopy,
+}
+
+/// What a switch brought, as a share of the misses that the settings before it would have had.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Outcome {
+    /// Windows that were compared.
+    pub windows: u32,
+    /// The gain that came; negative: more misses.
+    pub gain: f64,
+}
+
+/// One switch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SwitchRecord {
+    /// Gets since the start.
+    pub requests: u64,
+    /// The time in seconds, where there is a clock.
+    pub now_s: Option<u64>,
+    /// Candidate before.
+    pub from: usize,
+    /// Candidate after.
+    pub to: usize,
+    /// Why.
+    pub reason: SwitchReason,
+    /// The expected gain, as a share of the misses before.
+    pub expected: f64,
+    /// How far the gain may be from it (95 %).
+    pub error: f64,
+    /// What came in the eight windows after it, or until the next switch.
+    pub came: Outcome,
+    /// Whether it was taken back, because the forecast was missed or earlier settings became better.
+    pub is_undone: bool,
+}
+
+impl SwitchRecord {
+    /// The expected gain and how far it may be off; `None` where the switch only takes another one back.
+    pub fn forecast(&self) -> Option<(f64, f64)> {
+        (self.reason == SwitchReason::Better).then_some((self.expected, self.error))
+    }
+
+    /// The gain that came; `None` if nothing was compared.
+    pub fn came_gain(&self) -> Option<f64> {
+        (self.came.windows > 0).then_some(self.came.gain)
+    }
+
+    /// Whether what came is inside the interval of the forecast; `None` if nothing was forecast or compared.
+    pub fn is_forecast_met(&self) -> Option<bool> {
+        let ((expected, error), came) = self.forecast().zip(self.came_gain())?;
+        Some((came - expected).abs() <= error)
+    }
+}
+
+/// Gains in the windows of an experiment, as shares of the cost without it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gains {
+    windows: u32,
+    cost: f64,
+    gain: f64,
+    variance: f64,
+    /// Sum and sum of squares of the windows' shares.
+    shares: f64,
+    squares: f64,
+}
+
+impl Gains {
+    fn add(&mut self, cost: f64, gain: f64, error: f64) {
+        let share = gain / cost.max(1.0);
+        self.windows += 1;
+        self.cost += cost;
+        self.gain += gain;
+        self.variance += error * error;
+        self.shares += share;
+        self.squares += share * share;
+    }
+
+    fn share(&self) -> f64 {
+        self.gain / self.cost.max(1.0)
+    }
+
+    /// Whether the gain is worth a switch, and certain over keys and windows.
+    fn is_certain(&self) -> bool {
+        let window_error = self.deviation() / f64::from(self.windows.max(1)).sqrt();
+        self.gain > margin(self.cost, self.variance.sqrt())
+            && self.share() > WINDOW_ERRORS_MIN * window_error
+    }
+
+    /// The standard deviation of the windows' shares.
+    fn deviation(&self) -> f64 {
+        let windows = f64::from(self.windows.max(2));
+        let variance = (self.squares - self.shares * self.shares / windows) / (windows - 1.0);
+        variance.max(0.0).sqrt()
+    }
+
+    /// Half of a 95 % interval of the share: how it differs between windows and between keys, and one per cent for
+    /// what a miniature cannot show.
+    fn interval(&self) -> f64 {
+        let error = self.variance.sqrt() / self.cost.max(1.0);
+        2.0 * self.deviation().hypot(error) + GAIN_SHARE_MIN
+    }
+}
+
+/// A switch that is tried in miniature.
+#[derive(Debug, Clone, Copy)]
+struct Rehearsal {
+    candidate: usize,
+    gains: Gains,
+}
+
+/// What is known since the last switch.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trial {
+    windows: u32,
+    windows_above_forecast: u32,
+    /// Losses in the last windows in a row, in margins of a certain loss.
+    loss_margins: f64,
+    /// Gains, in the same margins.
+    earned_margins: f64,
+    /// What the settings before would have cost, and what the cache did cost.
+    cost_before: f64,
+    cost_now: f64,
+}
+
+impl Trial {
+    fn count_margins(&mut self, loss_margins: f64) {
+        self.loss_margins =
+            if loss_margins >= 1.0 { self.loss_margins + loss_margins } else { 0.0 };
+        self.earned_margins += (-loss_margins).max(0.0);
+    }
+
+    /// Whether the losses in a row are those of four windows, or more if the switch has earned more.
+    fn has_lost_too_much(&self) -> bool {
+        let forgiven_margins = (self.earned_margins / 4.0).min(FORGIVEN_MARGINS_MAX);
+        self.loss_margins >= f64::from(WINDOWS_IN_A_ROW) + forgiven_margins
+    }
+}
+
+/// Chooses among candidates.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    current: usize,
+    /// Windows in a row in which each candidate was better than the cache.
+    streaks: Vec<u32>,
+    rehearsal: Option<Rehearsal>,
+    /// Candidates whose rehearsal brought nothing since the last switch or since the others were rehearsed.
+    rehearsed: Vec<bool>,
+    trial: Trial,
+    /// The cost of the cache over the cost of its miniature, in the last windows.
+    ratios: VecDeque<f64>,
+    wait_windows: u32,
+    wait_windows_left: u32,
+    silent_until: Option<u64>,
+    wait_reason: WaitReason,
+    records: VecDeque<SwitchRecord>,
+    switch_count: u64,
+}
+
+impl Controller {
+    /// A controller of so many candidates, of which the first is the default and in use.
+    pub fn new(candidate_count: usize) -> Self {
+        Self {
+            current: 0,
+            streaks: vec![0; candidate_count],
+            rehearsal: None,
+            rehearsed: vec![false; candidate_count],
+            trial: Trial::default(),
+            ratios: VecDeque::new(),
+            wait_windows: WAIT_WINDOWS.0,
+            wait_windows_left: 0,
+            silent_until: None,
+            wait_reason: WaitReason::Disturbed,
+            records: VecDeque::new(),
+            switch_count: 0,
+        }
+    }
+
+    /// The candidate in use.
+    pub fn current(&self) -> usize {
+        self.current
+    }
+
+    /// Why nothing is changed now.
+    pub fn wait_reason(&self) -> WaitReason {
+        self.wait_reason
+    }
+
+    /// The last switches, the oldest first.
+    pub fn records(&self) -> impl Iterator<Item = &SwitchRecord> {
+        self.records.iter()
+    }
+
+    /// Switches since the start.
+    pub fn switch_count(&self) -> u64 {
+        self.switch_count
+    }
+
+    /// Decides nothing for a while: the memory was resized, or items were flushed.
+    pub fn be_silent(&mut self, requests: u64, items: u64) {
+        self.silent_until = Some(requests + SILENT_REQUESTS_PER_ITEM * items);
+        self.forget_evidence();
+    }
+
+    /// Takes the counts of a window that has ended.
+    pub fn end_window(&mut self, window: &Window<'_>) -> Action {
+        if self.silent_until.is_some_and(|until| window.requests < until) {
+            self.wait_reason = WaitReason::Disturbed;
+            self.forget_evidence();
+            return Action::EndCopy;
+        }
+        self.silent_until = None;
+        self.update_streaks(window);
+        let failure = self.compare_with_forecast(window);
+        self.note_ratio(window);
+        if let Some(reason) = failure {
+            return self.take_back(window, reason);
+        }
+        if self.is_on_trial() {
+            self.wait_reason = WaitReason::OnTrial;
+            return Action::None;
+        }
+        if self.wait_windows_left > 0 {
+            self.wait_windows_left -= 1;
+            self.wait_reason = WaitReason::Waiting;
+            return Action::EndCopy;
+        }
+        self.seek_better(window)
+    }
+
+    /// Whether the last switch, if it chose a candidate, is still compared with its forecast.
+    fn is_on_trial(&self) -> bool {
+        self.current != 0 && self.trial.windows < TRIAL_WINDOWS
+    }
+
+    fn forget_evidence(&mut self) {
+        self.streaks.fill(0);
+        self.rehearsal = None;
+        self.ratios.clear();
+        self.trial = Trial { windows: TRIAL_WINDOWS, ..Trial::default() };
+    }
+
+    fn update_streaks(&mut self, window: &Window<'_>) {
+        let total = window.miniature.total();
+        let candidates = self.streaks.iter_mut().zip(window.candidates).enumerate();
+        for (index, (streak, candidate)) in candidates {
+            let (gain, error) = window.miniature.gain_of(candidate);
+            let is_better = index != self.current && gain > margin(total, error);
+            *streak = if is_better { *streak + 1 } else { 0 };
+        }
+    }
+
+    /// Notes how the cache's cost compares with that of its miniature, unless a forecast relies on it.
+    fn note_ratio(&mut self, window: &Window<'_>) {
+        let miniature_cost = window.miniature.total();
+        if miniature_cost > 0.0 && !self.is_on_trial() {
+            self.ratios.push_back(window.live_cost / miniature_cost);
+            if self.ratios.len() > RATIOS_KEPT {
+                self.ratios.pop_front();
+            }
+        }
+    }
+
+    /// The mean ratio of the cache to its miniature, and its deviation.
+    fn ratio(&self) -> (f64, f64) {
+        let count = self.ratios.len().max(1) as f64;
+        let mean = self.ratios.iter().sum::<f64>() / count;
+        let squares: f64 = self.ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        (mean, (squares / (count - 1.0).max(1.0)).sqrt())
+    }
+
+    /// Compares the cache with the forecast of its last switch, and with the default; the reason to take the switch
+    /// back, if there is one.
+    fn compare_with_forecast(&mut self, window: &Window<'_>) -> Option<SwitchReason> {
+        if self.current == 0 {
+            return None;
+        }
+        let (is_on_trial, (ratio, deviation)) = (self.is_on_trial(), self.ratio());
+        let (record, trial) = (self.records.back_mut()?, &mut self.trial);
+        trial.windows += 1;
+        // On trial the copy has kept the old settings; later only the default is left to compare with.
+        let before = if is_on_trial { &window.copy } else { window.candidates.first()? };
+        let (gain, error) = before.gain_of(&window.miniature);
+        if trial.windows > SETTLING_WINDOWS {
+            trial.count_margins(-gain / margin(before.total(), error).max(1.0));
+        }
+        if is_on_trial {
+            let cost_before = before.total() * ratio;
+            trial.cost_before += cost_before;
+            trial.cost_now += window.live_cost;
+            let gain = 1.0 - trial.cost_now / trial.cost_before.max(1.0);
+            record.came = Outcome { windows: trial.windows, gain };
+            let forecast = cost_before * (1.0 - record.expected + record.error);
+            let error = forecast.sqrt().hypot(before.total() * deviation);
+            let is_above = window.live_cost > forecast + ERRORS_MIN * error;
+            trial.windows_above_forecast =
+                if is_above { trial.windows_above_forecast + 1 } else { 0 };
+        }
+        if trial.windows_above_forecast >= WINDOWS_IN_A_ROW {
+            Some(SwitchReason::ForecastMissed)
+        } else {
+            trial.has_lost_too_much().then_some(SwitchReason::BeforeBetter)
+        }
+    }
+
+    /// Returns to the settings before, after the trial to the default, and waits longer if the switch did not pay for
+    /// itself.
+    fn take_back(&mut self, window: &Window<'_>, reason: SwitchReason) -> Action {
+        let has_gained = self.trial.cost_now < self.trial.cost_before;
+        let is_on_trial = self.is_on_trial();
+        let Some(record) = self.records.back_mut() else {
+            return Action::None;
+        };
+        record.is_undone = true;
+        let settings_before = if is_on_trial { record.from } else { 0 };
+        self.wait_windows_left = self.wait_windows;
+        if reason == SwitchReason::ForecastMissed || !has_gained {
+            self.wait_windows = (self.wait_windows * 2).min(WAIT_WINDOWS.1);
+        } else {
+            self.wait_windows = WAIT_WINDOWS.0;
+        }
+        self.switch(window, settings_before, reason, &Gains::default())
+    }
+
+    /// Rehearses the candidate that is better, and switches to it once it has been better for long enough.
+    fn seek_better(&mut self, window: &Window<'_>) -> Action {
+        if let Some(action) = self.continue_rehearsal(window) {
+            return action;
+        }
+        let gain = |&(_, candidate): &(usize, &MissCosts)| -candidate.total();
+        let candidates = window.candidates.iter().enumerate();
+        let better: Vec<_> = candidates.filter(|(index, _)| self.streak(*index) > 0).collect();
+        let is_new =
+            |&&(index, _): &&(usize, _)| !self.rehearsed.get(index).is_some_and(|done| *done);
+        let best = better.iter().filter(is_new).max_by(|a, b| gain(a).total_cmp(&gain(b)));
+        let Some(&(candidate, _)) = best else {
+            self.rehearsed.fill(false);
+            self.wait_reason =
+                if better.is_empty() { WaitReason::NothingBetter } else { WaitReason::Rehearsing };
+            return Action::EndCopy;
+        };
+        self.wait_reason = WaitReason::NotLongEnough;
+        self.rehearsal = Some(Rehearsal { candidate, gains: Gains::default() });
+        Action::Rehearse(candidate)
+    }
+
+    fn streak(&self, candidate: usize) -> u32 {
+        self.streaks.get(candidate).copied().unwrap_or(0)
+    }
+
+    /// Counts a window of a rehearsal; `None` if there is none, or it has ended without a switch.
+    fn continue_rehearsal(&mut self, window: &Window<'_>) -> Option<Action> {
+        let mut rehearsal = self.rehearsal.take()?;
+        let streak = self.streak(rehearsal.candidate);
+        if streak == 0 {
+            return None;
+        }
+        let (gain, error) = window.miniature.gain_of(&window.copy);
+        let gains = &mut rehearsal.gains;
+        gains.add(window.miniature.total(), gain, error);
+        if streak >= WINDOWS_IN_A_ROW && gains.windows >= REHEARSAL_WINDOWS.0 && gains.is_certain()
+        {
+            return Some(self.switch(window, rehearsal.candidate, SwitchReason::Better, gains));
+        }
+        let brings_nothing = gains.windows >= REHEARSAL_WINDOWS.0 && gains.gain <= 0.0;
+        if brings_nothing || gains.windows >= REHEARSAL_WINDOWS.1 {
+            if let Some(is_rehearsed) = self.rehearsed.get_mut(rehearsal.candidate) {
+                *is_rehearsed = true;
+            }
+            return None;
+        }
+        self.wait_reason = if streak >= WINDOWS_IN_A_ROW {
+            WaitReason::Rehearsing
+        } else {
+            WaitReason::NotLongEnough
+        };
+        self.rehearsal = Some(rehearsal);
+        Some(Action::None)
+    }
+
+    fn switch(
+        &mut self,
+        window: &Window<'_>,
+        to: usize,
+        reason: SwitchReason,
+        gains: &Gains,
+    ) -> Action {
+        if self.records.len() == RECORDS_MAX {
+            self.records.pop_front();
+        }
+        self.records.push_back(SwitchRecord {
+            requests: window.requests,
+            now_s: window.now_s,
+            from: self.current,
+            to,
+            reason,
+            expected: gains.share(),
+            error: gains.interval(),
+            came: Outcome::default(),
+            is_undone: false,
+        });
+        self.switch_count += 1;
+        self.current = to;
+        self.trial = Trial::default();
+        self.rehearsal = None;
+        self.rehearsed.fill(false);
+        self.streaks.fill(0);
+        self.wait_reason = WaitReason::OnTrial;
+        Action::Switch(to)
+    }
+}
+
+/// What a difference has to exceed to count.
+fn margin(total: f64, error: f64) -> f64 {
+    (GAIN_SHARE_MIN * total).max(ERRORS_MIN * error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::KEY_GROUPS;
+    use super::*;
+
+    /// Costs of so much in every group.
+    fn costs(cost: u64) -> MissCosts {
+        let mut costs = MissCosts::default();
+        (0..KEY_GROUPS).for_each(|group| costs.add(group, cost));
+        costs
+    }
+
+    /// Two candidates, each window of which costs so much, and the action of each window.
+    struct Run {
+        controller: Controller,
+        requests: u64,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            Self { controller: Controller::new(2), requests: 0 }
+        }
+
+        /// A window in which the default and the other candidate cost so much, and the cache as its settings say times
+        /// `live_factor`.
+        fn window(&mut self, default: u64, other: u64, live_factor: f64) -> Action {
+            let by_candidate = [costs(default), costs(other)];
+            let current = self.controller.current();
+            self.requests += 4000;
+            self.controller.end_window(&Window {
+                requests: self.requests,
+                now_s: None,
+                live_cost: by_candidate[current].total() * live_factor,
+                miniature: by_candidate[current],
+                // A rehearsal or what is compared with: the other of the two.
+                copy: by_candidate[1 - current],
+                candidates: &by_candidate,
+            })
+        }
+
+        fn switch_window(&mut self, default: u64, other: u64) -> Option<usize> {
+            (1..=40).find(|_| matches!(self.window(default, other, 1.0), Action::Switch(_)))
+        }
+    }
+
+    #[test]
+    fn a_certain_gain_in_four_windows_in_a_row_switches_once() {
+        let mut run = Run::new();
+        assert_eq!(run.window(100, 90, 1.0), Action::Rehearse(1));
+        assert_eq!(run.controller.wait_reason(), WaitReason::NotLongEnough);
+        assert_eq!(run.switch_window(100, 90), Some(3));
+        for _ in 0..50 {
+            assert_eq!(run.switch_window(100, 90), None);
+        }
+        let record = *run.controller.records().next().unwrap();
+        assert!((record.expected - 0.1).abs() < 1e-9, "{record:?}");
+        assert_eq!((record.is_forecast_met(), record.is_undone), (Some(true), false));
+    }
+
+    #[test]
+    fn gains_below_one_per_cent_or_with_interruptions_change_nothing() {
+        let mut run = Run::new();
+        assert_eq!(run.switch_window(1000, 991), None);
+        for _ in 0..20 {
+            for other in [90, 90, 90, 100] {
+                assert!(!matches!(run.window(100, other, 1.0), Action::Switch(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_forecast_that_is_missed_is_taken_back_and_the_wait_doubles() {
+        let mut run = Run::new();
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            let until_switch = run.switch_window(100, 50).or_else(|| run.switch_window(100, 50));
+            assert!(until_switch.is_some());
+            // The cache costs twice what its miniature does: no gain came.
+            let undone = (1..=8).find(|_| run.window(100, 50, 2.0) == Action::Switch(0));
+            assert_eq!(undone, Some(4));
+            let wait = (0..200).take_while(|_| {
+                run.window(100, 50, 1.0);
+                run.controller.wait_reason() == WaitReason::Waiting
+            });
+            waits.push(wait.count());
+        }
+        assert_eq!(waits, [4, 8, 16, 32, 64, 64]);
+        assert!(run.controller.records().filter(|record| record.is_undone).count() == 6);
+    }
+
+    #[test]
+    fn a_change_of_the_load_returns_to_the_default_at_once() {
+        let mut run = Run::new();
+        assert!(run.switch_window(100, 50).is_some());
+        for _ in 0..20 {
+            run.window(100, 95, 1.0);
+        }
+        let returned = (1..=8).find(|_| run.window(100, 180, 1.0) == Action::Switch(0));
+        assert_eq!(returned, Some(1));
+    }
+
+    #[test]
+    fn nothing_is_decided_shortly_after_a_disturbance() {
+        let mut run = Run::new();
+        for _ in 0..20 {
+            run.controller.be_silent(run.requests, 4000);
+            assert_eq!(run.window(100, 50, 1.0), Action::EndCopy);
+            assert_eq!(run.controller.wait_reason(), WaitReason::Disturbed);
+        }
+    }
+
+    #[test]
+    fn counts_of_nothing_and_more_records_than_are_kept_are_harmless() {
+        let mut run = Run::new();
+        for window in 0..20_000 {
+            let (default, other) = if window / 40 % 2 == 0 { (0, 0) } else { (100, 1) };
+            run.window(default, other, if window % 3 == 0 { 3.0 } else { 1.0 });
+        }
+        assert!(run.controller.records().count() <= RECORDS_MAX);
+    }
+
+    #[test]
+    fn goals_weigh_misses() {
+        let cost = |goal: Goal| goal.miss_cost(300, 12_000);
+        assert_eq!((cost(Goal::Objects), cost(Goal::Bytes), cost(Goal::Time)), (1, 300, 12_000));
+    }
+}
