@@ -33,7 +33,7 @@ fn set(worker: &Worker, key: &str) -> CasUnique {
 fn is_readable(worker: &Worker, key: &str) -> bool {
     let hash = worker.store().hash(key.as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let is_minimal = worker.get_minimal_item_value(key.as_bytes(), hint, NOW).is_some();
+    let is_minimal = worker.get_minimal_item_value(key.as_bytes(), hash, hint, NOW).is_some();
     let is_found = worker.get(key.as_bytes(), hash, NOW).is_some();
     assert!(is_found || !is_minimal, "{key}");
     is_found

@@ -38,6 +38,7 @@ fn run_seed(seed: u64, shape: &RunShape) {
         workers: 2,
         evict: shape.evict,
         hash_seed: seed,
+        samples: true,
         slab_chunk_bytes: vec![96, 120, 152, 192, 240, 1184, 8192, 1 << 20],
     };
     let store = Store::with_policy(config, shape.policy).unwrap();

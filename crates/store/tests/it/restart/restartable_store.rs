@@ -23,6 +23,7 @@ pub(crate) fn config(memory_bytes: u64) -> Config {
         workers: 2,
         evict: true,
         hash_seed: 7,
+        samples: true,
         slab_chunk_bytes: vec![96, 120, 152, 192, 240, 1184, 8192, 1 << 20],
     }
 }
