@@ -75,6 +75,18 @@ def test_small_commands_print_lists_and_objects(address: str) -> None:
     assert run_for_envelope("keys", "-s", address)["result"] == []
 
 
+def test_findings_rows_of_servers_and_the_live_curve(address: str) -> None:
+    doctor = run_for_envelope("doctor", address, "--seconds", "0.2")["result"]
+    assert (doctor["findings"], doctor["servers"][0]["server"]) == ([], address)
+    rows = run_for_envelope("top", address, "localhost:1", "--once", "--interval", "0.2")["result"]
+    assert rows[0]["server"] == address
+    assert rows[0]["error"] is None
+    assert rows[1]["fill"] is None
+    curve = run_for_envelope("curve", address, "--live", exit_code=1)["result"]
+    assert curve["server"] == address
+    assert curve["state"] in {"too_few", "warming"}
+
+
 def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
     latency_file = tmp_path / "l.json"
     short_run_options = [

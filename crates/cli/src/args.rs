@@ -86,6 +86,10 @@ commands! {
     Delete => delete,
     /// Print a summary of a server, or its counters
     Stats => stats,
+    /// Show what servers are doing, in a table that is refreshed
+    Top => top,
+    /// Print what is wrong with a server, and what to change
+    Doctor => doctor,
     /// Explain a server's hit ratio: which gets miss, and why
     Why => why,
     /// List the keys of a server

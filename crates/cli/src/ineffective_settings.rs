@@ -35,7 +35,23 @@ const TRACE_FORM_SETTINGS: &[&str] = &[
     "time_unit",
 ];
 
+/// Settings of a connection to a server.
+const CONNECTION_SETTINGS: &[&str] =
+    &["tls", "tls_ca", "tls_cert", "tls_key", "tls_name", "user", "password"];
+
 const RULES: &[IneffectiveRule] = &[
+    IneffectiveRule {
+        command: "curve",
+        settings: TRACE_FORM_SETTINGS,
+        is_without_effect: |matches| matches.get_flag("live"),
+        reason: "with --live no trace is read: leave it out",
+    },
+    IneffectiveRule {
+        command: "curve",
+        settings: CONNECTION_SETTINGS,
+        is_without_effect: |matches| !matches.get_flag("live"),
+        reason: "only --live connects to a server",
+    },
     IneffectiveRule {
         command: "curve",
         settings: &["time"],
@@ -261,6 +277,8 @@ mod tests {
             ("curve a.csv --server --seed 3", "nothing is drawn"),
             ("curve a.csv --policies lru --all", "names of policies"),
             ("curve a.csv --policies none --all", "names of policies"),
+            ("curve a.csv --tls", "only --live connects"),
+            ("curve host:1 --live --key-column url", "no trace is read"),
             ("curve a.csv --all --json", "--all has no effect: the JSON"),
             ("profile --wide --json", "--wide has no effect: the JSON"),
             ("inspect src --key-column url", "a folder is a request log"),
@@ -307,6 +325,7 @@ mod tests {
             "curve a.csv --policies lru --json --misses 5 --html a.html",
             "curve a.csv --server --json --misses 5",
             "curve a.csv --policies all --all",
+            "curve host:1 --live --tls --gib-month 4",
             "inspect src --all",
             "inspect a.csv --time-column at",
             "slabs a.csv --all",

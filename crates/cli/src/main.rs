@@ -20,6 +20,7 @@ mod parallel;
 #[cfg(test)]
 mod reference;
 mod report;
+mod server_reader;
 mod server_signals;
 mod settings;
 mod target;

@@ -119,6 +119,11 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
+    /// What failed, without the hint.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Whether the message has these words.
     pub(crate) fn is_about(&self, words: &str) -> bool {
         self.message.contains(words)

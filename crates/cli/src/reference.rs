@@ -144,6 +144,19 @@ fn the_schema_of_the_charts_values_matches_the_tables() {
     check_page("../../deploy/helm/glasscache/values.schema.json", &page);
 }
 
+#[test]
+fn the_page_of_findings_matches_the_table() {
+    let mut page = String::from(
+        "# Findings\n\nGenerated from the table of the findings by `make reference-pages`.\n\n\
+         `glasscache doctor` and the page of a server report these, the most important first. Each has a sentence, a \
+         `value`, the setting to change and what that would bring.\n\n| `id` | found when | `value` |\n|---|---|---|\n",
+    );
+    for kind in glasscache_findings::KINDS {
+        let _ = writeln!(page, "| `{}` | {} | {} |", kind.id, kind.condition, kind.value);
+    }
+    check_page("findings.md", &page);
+}
+
 /// When the command ends with an exit code.
 fn exit_meaning(exit: Exit) -> &'static str {
     match exit {

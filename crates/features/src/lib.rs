@@ -2,6 +2,6 @@
 //! a build of both compiles each of them once.
 
 use {
-    digest as _, flate2 as _, glasscache_sim as _, libc as _, num_traits as _, once_cell as _,
-    serde_core as _, subtle as _, zstd as _,
+    digest as _, flate2 as _, glasscache_sim as _, hashbrown as _, libc as _, num_traits as _,
+    once_cell as _, serde_core as _, subtle as _, zstd as _,
 };

@@ -1,5 +1,7 @@
 //! A miss-ratio curve of a running server, and what more or less memory would bring by it.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 /// One size of a curve.
@@ -42,6 +44,8 @@ impl Resize {
     }
 }
 
+/// Sizes that are read of a reply.
+const POINTS_MAX: usize = 1000;
 /// The least share of the misses that makes more memory worth a word.
 const AVOIDED_SHARE_MIN: f64 = 0.05;
 /// The least decrease of the miss ratio that does.
@@ -50,6 +54,27 @@ const AVOIDED_RATIO_MIN: f64 = 0.005;
 const GIVEN_UP_RATIO_MAX: f64 = 0.003;
 
 impl Curve {
+    /// Reads the rows of `stats curve` of a glasscache; a curve that is not `ok` has no points.
+    pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Curve {
+        let rows: HashMap<&str, &str> = rows.into_iter().collect();
+        let is_ok = rows.get("state") == Some(&"ok");
+        let to_point = |index: usize| {
+            let ratio = |name: &str| -> Option<f64> {
+                rows.get(format!("{index}:{name}").as_str())?.parse().ok()
+            };
+            Some(CurvePoint {
+                memory_bytes: rows.get(format!("{index}:memory_bytes").as_str())?.parse().ok()?,
+                miss_ratio: ratio("miss_ratio")?,
+                low: ratio("low")?,
+                high: ratio("high")?,
+            })
+        };
+        let mut points: Vec<CurvePoint> =
+            (0..POINTS_MAX).map_while(to_point).filter(|_| is_ok).collect();
+        points.sort_by_key(|point| point.memory_bytes);
+        Curve { points }
+    }
+
     /// What each other size of the curve would change; empty where the present size is not on the curve.
     pub fn resizes(&self, limit_bytes: u64) -> Vec<Resize> {
         let Some(miss_ratio_now) = self.miss_ratio_at(limit_bytes) else {
@@ -128,6 +153,27 @@ mod tests {
         let flat = curve_of(&[(50, 0.102), (75, 0.101), (100, 0.1), (200, 0.1)]);
         assert_eq!(flat.best_growth(100), None);
         assert_eq!(flat.best_shrink(100).unwrap().memory_bytes, 50);
+    }
+
+    #[test]
+    fn the_rows_of_a_curve_are_read_where_it_is_known() {
+        let rows = [
+            ("state", "ok"),
+            ("memory_bytes", "100"),
+            ("0:memory_bytes", "200"),
+            ("0:miss_ratio", "0.1"),
+            ("0:low", "0.09"),
+            ("0:high", "0.11"),
+            ("1:memory_bytes", "100"),
+            ("1:miss_ratio", "0.3"),
+            ("1:low", "0.29"),
+            ("1:high", "0.31"),
+            ("2:memory_bytes", "x"),
+        ];
+        let curve = Curve::of(rows);
+        let sizes: Vec<u64> = curve.points.iter().map(|point| point.memory_bytes).collect();
+        assert_eq!((sizes, curve.points[1].high), (vec![100, 200], 0.11));
+        assert_eq!(Curve::of(rows.into_iter().skip(1)), Curve::default());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::HotKey;
 /// Keys that are counted; of a stream with more, the first ones. A hot key comes early.
 const KEYS_MAX: usize = 100_000;
 
-/// Keys that [`KeyCounts::hottest`] returns.
+/// Keys that are returned.
 const HOTTEST: usize = 10;
 
 /// Counts the requests for each key.
@@ -41,9 +41,36 @@ impl KeyCounts {
     }
 }
 
+/// Reads the rows of `stats hotkeys` of a glasscache, the hottest key first.
+pub fn read_hot_keys<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Vec<HotKey> {
+    let rows: HashMap<&str, &str> = rows.into_iter().collect();
+    let to_hot_key = |index: usize| {
+        let field = |name: &str| rows.get(format!("{index}:{name}").as_str()).copied();
+        Some(HotKey {
+            key: field("key")?.to_owned(),
+            requests: field("requests")?.parse().ok()?,
+            share: field("share")?.parse().ok()?,
+        })
+    };
+    (0..HOTTEST).map_while(to_hot_key).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rows_of_a_server_are_read_as_far_as_they_are_complete() {
+        let rows = [
+            ("0:key", "a"),
+            ("0:requests", "7"),
+            ("0:share", "0.5"),
+            ("1:key", "b"),
+            ("1:share", "0.1"),
+        ];
+        let expected = HotKey { key: "a".into(), requests: 7, share: 0.5 };
+        assert_eq!(read_hot_keys(rows), [expected]);
+    }
 
     #[test]
     fn the_hottest_is_first_and_memory_is_bounded() {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use glasscache_client::Address;
+use glasscache_client::address::Endpoint;
 use glasscache_lab::counters::Counters;
 use glasscache_lab::text::{format_count, format_duration, format_percent};
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
@@ -79,7 +80,9 @@ impl Args {
                 .with_hint(start_server_hint(&self.target.server))
         };
         let (stream, sees_deletions) =
-            start_watch(address, &self.target).map_err(to_unreachable_failure)?;
+            start_watch(&address.endpoint, &self.target, &WATCH_COMMANDS)
+                .map(|(stream, command)| (stream, command == WATCH_COMMANDS[0]))
+                .map_err(to_unreachable_failure)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
         let counters_before = read_counters(&self.target)?;
         eprintln!("watching {} for {} ...", self.target.server, format_duration(watch_time));
@@ -101,18 +104,22 @@ fn read_counters(target: &Target) -> Result<Counters, Failure> {
     last_server.map_or_else(|| Ok(Counters::default()), |(_, counters)| counters)
 }
 
-/// A connection with a running watch, and whether it reports deletions.
-fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream>, bool)> {
-    for command in WATCH_COMMANDS {
-        let mut stream = target.connect(&address.endpoint)?;
+/// A connection with a running watch, by the first of the commands that the server accepts, and that command.
+pub(super) fn start_watch<'c>(
+    endpoint: &Endpoint,
+    target: &Target,
+    commands: &[&'c str],
+) -> io::Result<(Box<dyn Stream>, &'c str)> {
+    for &command in commands {
+        let mut stream = target.connect(endpoint)?;
         stream.write_all(command.as_bytes())?;
         let reply = read_line(&mut *stream)?;
         if reply == "OK" {
             stream.set_read_timeout(READ_TIMEOUT)?;
-            return Ok((stream, command == WATCH_COMMANDS[0]));
+            return Ok((stream, command));
         }
         if reply.contains(UNAUTHENTICATED) {
-            let message = format_not_memcached(&target.server, "watch", &reply);
+            let message = format_not_memcached(&endpoint.to_string(), "watch", &reply);
             return Err(io::Error::other(message));
         }
     }

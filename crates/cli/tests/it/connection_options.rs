@@ -64,6 +64,8 @@ fn commands(folder: &str) -> Vec<(String, &'static str)> {
         ("stats -s {server} --interval-ms 1".to_owned(), "hit ratio"),
         ("keys {server}".to_owned(), "greeting"),
         ("why {server} --for-s 0.2".to_owned(), "get"),
+        ("doctor {server} --seconds 0.2".to_owned(), "nothing to change"),
+        ("top {server} --once --interval 0.2".to_owned(), "hit ratio"),
         ("slabs {server}".to_owned(), "class"),
         (record, "next"),
         ("codec --from {server} --values 10".to_owned(), "Codec("),

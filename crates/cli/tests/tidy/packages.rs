@@ -33,6 +33,7 @@ const KNOWN_DUPLICATES: &[&str] = &[
     "nom",
     "num-bigint",
     "r-efi",
+    "signal-hook",
     "syn",
     "thiserror",
     "thiserror-impl",

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 pub(crate) use event::Event;
 pub use glasscache_protocol::percent::to_printable;
+use glasscache_sim::trace::watch::WatchLine;
 pub use glasscache_sim::trace::watch::unescape_key;
 pub use tally::{Causes, WatchTally};
 
@@ -97,14 +98,42 @@ fn split_misses(interval_counters: &Counters, watched_causes: &Causes) -> Causes
 }
 
 /// Reads lines of a running `watch` into `tally` until `duration` has passed or `is_stopped` returns true.
-///
-/// The stream should time out reads now and then (`WouldBlock` or `TimedOut`), so that a silent server does not block
-/// the caller. The end of the stream is an error: a server does not end a watch by itself.
 pub fn watch(
-    mut lines: impl BufRead,
+    lines: impl BufRead,
     tally: &mut WatchTally,
     duration: Duration,
     is_stopped: impl Fn() -> bool,
+) -> io::Result<Duration> {
+    read_watch(lines, duration, is_stopped, &mut |line| {
+        if let Some((time_s, event)) = Event::parse(&String::from_utf8_lossy(line)) {
+            tally.record(time_s, &event);
+        }
+    })
+}
+
+/// Passes the key of each lookup of a running `watch fetchers` to `visit` until `duration` has passed.
+pub fn watch_keys(
+    lines: impl BufRead,
+    duration: Duration,
+    visit: &mut dyn FnMut(&[u8]),
+) -> io::Result<Duration> {
+    read_watch(lines, duration, || false, &mut |line| {
+        let watch_line = WatchLine::parse(line);
+        if watch_line.event_type == b"item_get" {
+            visit(&unescape_key(watch_line.key));
+        }
+    })
+}
+
+/// Passes each line of a running `watch` to `visit` until `duration` has passed or `is_stopped` returns true.
+///
+/// The stream should time out reads now and then (`WouldBlock` or `TimedOut`), so that a silent server does not block
+/// the caller. The end of the stream is an error: a server does not end a watch by itself.
+fn read_watch(
+    mut lines: impl BufRead,
+    duration: Duration,
+    is_stopped: impl Fn() -> bool,
+    visit: &mut dyn FnMut(&[u8]),
 ) -> io::Result<Duration> {
     let started = Instant::now();
     let mut line = Vec::new();
@@ -117,9 +146,7 @@ pub fn watch(
             Err(error) => return Err(error),
         }
         if line.last() == Some(&b'\n') {
-            if let Some((time_s, event)) = Event::parse(&String::from_utf8_lossy(&line)) {
-                tally.record(time_s, &event);
-            }
+            visit(&line);
             line.clear();
         } else if line.len() as u64 >= LINE_BYTES_MAX {
             let message = "a line of watch is longer than 4,096 bytes";

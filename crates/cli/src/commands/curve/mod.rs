@@ -6,6 +6,7 @@
 mod cost;
 mod decisions;
 mod jobs;
+mod live;
 mod report;
 mod server;
 mod sizes;
@@ -23,6 +24,7 @@ use glasscache_sim::trace::Columns;
 use glasscache_sim::trace::intern::{InternedTrace, Mode};
 use serde_json::{Value, json};
 
+use crate::access;
 use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
 use crate::traces::{InputArgs, report_left_out};
@@ -47,13 +49,15 @@ const EXAMPLES: &str = r#"Examples:
   glasscache curve huge.parquet --policies none --sample 8192
   glasscache curve export.csv --key-column url --size-column bytes
   glasscache curve watched.txt --format watch
+  glasscache curve cache1:11211 --live   the curve that a running glasscache measures of itself
+  glasscache curve cache1 --live --gib-month 4.2
   glasscache curve access.log --regex '"GET (?P<key>\S+) [^"]*" 200 (?P<size>\d+)'"#;
 
 /// How much memory do I need?
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Key stream: .parquet, .csv, .jsonl, or a log (see "Form of the trace")
+    /// Key stream: .parquet, .csv, .jsonl, or a log (see "Form of the trace"); with --live a server
     #[arg(id = "trace", value_name = "TRACE")]
     trace_path: PathBuf,
     /// How objects are counted
@@ -107,6 +111,18 @@ pub(crate) struct Args {
     /// Threads, 0 for one a core
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// Print the curve of a running server: TRACE is its address
+    #[arg(long, conflicts_with_all = ["mode", "policies", "capacities", "server", "key_bytes", "cost_per_gb", "miss_cost_ms",
+        "misses", "at", "sample", "all", "seed", "time", "threads"])]
+    live: bool,
+    /// What a GiB of memory costs a month, in any currency
+    #[arg(long, value_name = "PRICE", requires = "live", value_parser = parse_cost)]
+    gib_month: Option<f64>,
+    /// How long a call may take, in milliseconds [default: 1000]
+    #[arg(long, value_name = "MS", requires = "live")]
+    timeout_ms: Option<u64>,
+    #[command(flatten)]
+    access: access::Args,
     #[command(flatten)]
     input: InputArgs,
 }
@@ -138,6 +154,9 @@ impl ModeFlag {
 impl Args {
     /// Computes and prints the curve.
     pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
+        if self.live {
+            return live::run(&self, out);
+        }
         if self.server {
             self.mode = ModeFlag::Bytes;
         }
