@@ -62,6 +62,22 @@ def address() -> Iterator[str]:
     server.wait()
 
 
+def test_stop_prints_what_became_of_the_server() -> None:
+    user_options = ["-u", "root"] if os.getuid() == 0 else []
+    server = subprocess.Popen(
+        [COMMAND, "serve", "-p", "-1", *user_options], stderr=subprocess.PIPE, text=True
+    )
+    assert server.stderr
+    assert "listens on" in server.stderr.readline()
+    result = run_for_envelope("stop", "--pid", str(server.pid))["result"]
+    assert (result["pid"], result["signal"], result["ended"]) == (server.pid, "SIGTERM", True)
+    assert result["saved"] is None
+    assert server.wait() == 0
+    server.stderr.close()
+    refusal = run_for_envelope("stop", "--pid", str(os.getpid()), exit_code=3)
+    assert "is not a glasscache server" in refusal["error"]["message"]
+
+
 def test_small_commands_print_lists_and_objects(address: str) -> None:
     assert run_for_envelope("set", "a", "x", "-s", address)["result"]["stored"] is True
     result_of_get = run_for_envelope("get", "a", "b", "-s", address, exit_code=1)

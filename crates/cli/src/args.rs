@@ -12,6 +12,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands;
 use crate::ineffective_settings;
 use crate::output::{Exit, Failure, Output};
+use crate::version::version_text;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach or cannot open,
@@ -25,14 +26,6 @@ Examples:
   glasscache tour ~/photos --vs          what a folder costs here and in memcached
   glasscache generate topic-tree site    a made-up request log ...
   glasscache simulate site               ... and what its requests would have waited";
-
-/// The version, with the commit that the program was built from where that is known.
-fn version_text() -> String {
-    match option_env!("GLASSCACHE_COMMIT") {
-        Some(commit) => format!("{}+{commit}", env!("CARGO_PKG_VERSION")),
-        None => env!("CARGO_PKG_VERSION").to_owned(),
-    }
-}
 
 /// A memcached-compatible cache that you can see through: server, lab and tools.
 #[derive(Parser)]
@@ -72,6 +65,8 @@ macro_rules! commands {
 commands! {
     /// Run the server, with memcached's flags
     Serve => serve,
+    /// Stop a server of this machine
+    Stop => stop,
     /// Fill a server with the items of another
     Warm => warm,
     /// Show or check the server's settings and where each comes from

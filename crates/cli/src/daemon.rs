@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use glasscache_server as server;
-use nix::unistd::{Gid, Uid, User, initgroups, setegid, seteuid, setgid, setuid};
+use nix::unistd::{Gid, Group, Uid, User, getgroups, initgroups, setegid, seteuid, setgid, setuid};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -212,12 +212,25 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
 
 /// Runs `make_files` as user `name`, and is root again afterwards; if not started as root, only runs it.
 pub(crate) fn run_as_user<T>(name: &str, make_files: impl FnOnce() -> T) -> Result<T, Failure> {
+    run_as(name, None, make_files)
+}
+
+/// As [`run_as_user`], in a group in which the user need not be otherwise.
+pub(crate) fn run_as_user_in_group<T>(
+    name: &str,
+    group: &str,
+    make_files: impl FnOnce() -> T,
+) -> Result<T, Failure> {
+    run_as(name, Some(Gid::from_raw(find_group(group)?)), make_files)
+}
+
+fn run_as<T>(name: &str, group: Option<Gid>, make_files: impl FnOnce() -> T) -> Result<T, Failure> {
     let Some(user) = find_user(name)? else {
         return Ok(make_files());
     };
     let become_user = || {
         set_groups(&user)?;
-        setegid(user.gid)?;
+        setegid(group.unwrap_or(user.gid))?;
         seteuid(user.uid)
     };
     become_user().map_err(|error| user_failure(name, error))?;
@@ -263,6 +276,25 @@ fn find_user_by_number(name: &str) -> Option<User> {
         dir: "/".into(),
         shell: "/".into(),
     }))
+}
+
+/// The number of a group, which may have no entry if it is given by number. Only root may give a file to a group in
+/// which its user is not.
+pub(crate) fn find_group(name: &str) -> Result<u32, Failure> {
+    let known = Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
+    let group = known.or_else(|| name.parse().ok()).ok_or_else(|| {
+        Failure::usage(format!("unix-group: \"{name}\" is not a group of this machine"))
+    })?;
+    let is_member = || {
+        let groups = getgroups().unwrap_or_default();
+        groups.contains(&Gid::from_raw(group)) || Gid::effective().as_raw() == group
+    };
+    if Uid::effective().is_root() || is_member() {
+        return Ok(group);
+    }
+    let message = format!("unix-group: this user is not in the group \"{name}\"");
+    Err(Failure::usage(message)
+        .with_hint("add the user to the group (SupplementaryGroups= in a unit), or let root start the server with -u"))
 }
 
 fn set_groups(user: &User) -> nix::Result<()> {

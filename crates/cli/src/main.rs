@@ -20,12 +20,14 @@ mod parallel;
 #[cfg(test)]
 mod reference;
 mod report;
+mod server_process;
 mod server_reader;
 mod server_signals;
 mod settings;
 mod target;
 mod traces;
 mod value_sizes;
+mod version;
 
 use std::process::ExitCode;
 

@@ -10,12 +10,17 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::output::{Exit, Failure};
 
+/// The name of the thread that handles the signals, by which other processes recognise a server.
+pub(crate) const SIGNAL_THREAD: &str = "gc-signals";
+
 /// The handled signals, which are blocked in every thread; one thread waits for them.
 pub(crate) struct ServerSignals(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     is_stopping: bool,
+    /// Whether SIGTERM and SIGINT save the items, as SIGUSR1 does.
+    saves_on_term: bool,
     /// Until there is a server.
     cancellation: Option<Cancellation>,
     cancelled_by: Option<Signal>,
@@ -27,7 +32,7 @@ struct State {
 impl ServerSignals {
     /// Blocks the signals in this thread and those that it starts, and handles them in one of its own: now, while that
     /// can still fail.
-    pub(crate) fn handle() -> Result<ServerSignals, Failure> {
+    pub(crate) fn handle(saves_on_term: bool) -> Result<ServerSignals, Failure> {
         let failure = |error: &dyn Display| {
             Failure::new(Exit::Unreachable, format!("cannot wait for signals: {error}"))
         };
@@ -36,14 +41,15 @@ impl ServerSignals {
                 .into_iter()
                 .collect();
         blocked_signals.thread_block().map_err(|error| failure(&error))?;
-        let state: Arc<Mutex<State>> = Arc::default();
+        let state = State { saves_on_term, ..State::default() };
+        let state = Arc::new(Mutex::new(state));
         let shared_state = Arc::clone(&state);
         let wait_for_signals = move || {
             while let Ok(signal) = blocked_signals.wait() {
                 lock(&shared_state).handle(signal);
             }
         };
-        let builder = std::thread::Builder::new().name("gc-signals".to_owned());
+        let builder = std::thread::Builder::new().name(SIGNAL_THREAD.to_owned());
         builder.spawn(wait_for_signals).map_err(|error| failure(&error))?;
         Ok(ServerSignals(state))
     }
@@ -57,7 +63,7 @@ impl ServerSignals {
     pub(crate) fn set_server(&self, server: ServerControl) {
         let mut state = lock(&self.0);
         for signal in std::mem::take(&mut state.waiting_signals) {
-            apply_to_server(signal, &server);
+            state.apply_to_server(signal, &server);
         }
         state.server = Some(server);
     }
@@ -81,24 +87,24 @@ impl State {
         }
         self.is_stopping |= stops_server;
         if let Some(server) = &self.server {
-            apply_to_server(signal, server);
+            self.apply_to_server(signal, server);
         } else if stops_server && self.cancellation.as_ref().is_some_and(Cancellation::cancel) {
             self.cancelled_by = Some(signal);
         } else if !self.waiting_signals.contains(&signal) {
             self.waiting_signals.push(signal);
         }
     }
-}
 
-fn apply_to_server(signal: Signal, server: &ServerControl) {
-    if signal == Signal::SIGHUP {
-        return server.reload();
-    }
-    notify("STOPPING=1");
-    if signal == Signal::SIGUSR1 {
-        server.stop_and_save();
-    } else {
-        server.stop();
+    fn apply_to_server(&self, signal: Signal, server: &ServerControl) {
+        if signal == Signal::SIGHUP {
+            return server.reload();
+        }
+        notify("STOPPING=1");
+        if signal == Signal::SIGUSR1 || self.saves_on_term {
+            server.stop_and_save();
+        } else {
+            server.stop();
+        }
     }
 }
 

@@ -104,6 +104,25 @@ pub(crate) struct Target {
     pub access: access::Args,
 }
 
+/// A server to measure, which may be named with and without `--server`.
+#[derive(clap::Args, Debug, Clone)]
+#[group(id = "target", multiple = false)]
+pub(crate) struct MeasuredServer {
+    /// The server: host:port or unix:PATH [default: one started here]
+    #[arg(value_name = "TARGET")]
+    positional_target: Option<String>,
+    /// The same, as other commands take it
+    #[arg(id = "target_server", long = "server", short = 's', value_name = "TARGET")]
+    server: Option<String>,
+}
+
+impl MeasuredServer {
+    /// The address, if a server was named.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.positional_target.as_deref().or(self.server.as_deref())
+    }
+}
+
 impl Target {
     /// Takes the server that was named without `--server`, if one was.
     pub(crate) fn use_positional(&mut self, server: Option<String>) {

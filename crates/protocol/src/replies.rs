@@ -55,6 +55,8 @@ replies! {
     TOO_MANY_CONNECTIONS = b"ERROR Too many open connections\r\n";
     /// A command before the login.
     UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n";
+    /// A command that is not served at an address for statistics (`noauth:`).
+    STATISTICS_ONLY = b"CLIENT_ERROR this address serves statistics only (noauth:)\r\n";
     /// The value of a login is longer than 512 bytes.
     LOGIN_TOO_LONG = b"CLIENT_ERROR auth token too long\r\n";
     /// The value of a login is not followed by a line ending.

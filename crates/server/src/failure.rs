@@ -5,15 +5,24 @@
 //! check.
 
 use std::any::Any;
+use std::time::SystemTime;
 
+use crate::shared::Shared;
+use crate::shared::log_output::LogLevel;
 use crate::stderr::print_without_waiting;
 
-/// Ends the process with `exit_code` after one line on stderr that gives the reason.
-pub(crate) fn end_process(exit_code: i32, reason: &str) -> ! {
-    print_without_waiting(&format!(
-        "glasscache: {reason}; the process ends with exit code {exit_code}
-"
-    ));
+/// Ends the process after one line in the log that gives the reason.
+pub(crate) fn end_process(shared: &Shared, reason: &str) -> ! {
+    let config = &shared.config;
+    let exit_code = config.failure_exit_code;
+    let line = format!("glasscache: {reason}; the process ends with exit code {exit_code}");
+    if config.log_file.is_some() {
+        shared.log.queue_line(LogLevel::Error, line);
+        shared.log.flush();
+    } else {
+        // Not by the log: its queue may be full.
+        print_without_waiting(&config.log_style.format(LogLevel::Error, SystemTime::now(), &line));
+    }
     std::process::exit(exit_code)
 }
 

@@ -12,7 +12,7 @@ use crate::restartable_memory::RestartableMemory;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::{Output, OutputPart};
-use crate::session::{RunEnd, Session};
+use crate::session::{Access, RunEnd, Session};
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
@@ -68,7 +68,8 @@ pub struct InMemorySession {
 }
 
 impl InMemoryWorker {
-    /// The workers of a fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
+    /// The workers of a fresh server. `workers` and `connections_max` of the settings do not matter, and of `listeners`
+    /// only whether the first one serves statistics alone.
     ///
     /// # Errors
     /// When the store has no memory, or the file of users cannot be read.
@@ -150,9 +151,11 @@ impl InMemoryWorker {
     pub fn connect(&mut self) -> InMemoryConnection {
         self.connection_count += 1;
         let id = ConnectionId { descriptor: 0, serial: self.connection_count };
+        let mut info = ConnectionInfo::new(id, Peer::Unix, 0, 0);
+        info.serves_statistics_only = self.shared.serves_statistics_only(0);
         InMemoryConnection {
-            info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
-            session: Session::new(self.shared.logins.are_required(), false),
+            session: Session::new(Access::of(&info, &self.shared.logins), false),
+            info,
             pending_input: Vec::new(),
             retries_write: false,
             is_closed: false,

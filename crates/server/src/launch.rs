@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,7 @@ use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::{Log, LogReceiver};
+use crate::shared::log_output::{LogFile, LogLevel};
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
@@ -140,11 +142,12 @@ fn make_shared(
         Arc::new(Counters { by_class, ..Counters::default() })
     };
     let cluster = Cluster::new(config.cluster_file.as_deref())?;
+    let log_file = config.log_file.as_deref().map(open_log_file).transpose()?;
     let counters_and_wakers = (0..config.workers)
         .map(|_| Ok((new_counters(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
         .map_err(system_error)?;
-    let (log, log_receiver) = Log::new();
+    let (log, log_receiver) = Log::new(config.log_style, log_file);
     let log_receiver = config.log.then_some(log_receiver);
     let logins = logins.with_queue();
     let log = if config.log { log } else { Log::default() };
@@ -166,6 +169,10 @@ fn make_shared(
     Ok((shared, log_receiver))
 }
 
+fn open_log_file(path: &Path) -> Result<LogFile, Error> {
+    LogFile::open(path).map_err(|error| Error::LogFile(path.to_owned(), error))
+}
+
 /// Registers the connections of a replaced server and hands them to the workers.
 fn adopt_connections(
     shared: &Shared,
@@ -185,6 +192,7 @@ fn adopt_connections(
             inherited_info.last_command_s,
         );
         info.has_proxy_header = inherited_info.has_proxy_header;
+        info.serves_statistics_only = shared.serves_statistics_only(inherited_info.listener_index);
         if let Some(client) = inherited_info.proxied_client {
             info.set_proxied_client(client);
         }
@@ -212,9 +220,10 @@ fn make_handover_thread<'s>(
 ) -> Option<HandoverThread> {
     let result = HandoverThread::new(shared, listening_sockets, memory_file, control_socket);
     let report_error = |error: &_| {
-        shared.log.queue_line(format!(
-            "glasscache: this server cannot be replaced while it runs: {error}"
-        ));
+        shared.log.queue_line(
+            LogLevel::Warning,
+            format!("glasscache: this server cannot be replaced while it runs: {error}"),
+        );
     };
     result.inspect_err(report_error).ok()
 }

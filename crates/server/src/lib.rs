@@ -57,6 +57,7 @@ pub use shared::config::{
     TlsSettings, UsersFile, UsersFileFormat,
 };
 pub use shared::error::Error;
+pub use shared::log_output::{LogLevel, LogStyle};
 pub use shared::memory_file::{check_folder_of, give_memory_file};
 pub use stderr::{print_without_waiting, write_without_waiting};
 pub use systemd::notify;

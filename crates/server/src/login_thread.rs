@@ -28,8 +28,8 @@ pub(crate) fn run(shared: &Shared, queue: &AttemptQueue<Attempt>) {
     loop {
         match queue.take(failed_attempts.front().map(|(due_at, _)| *due_at)) {
             Taken::Entry(attempt) => {
-                if let Some(line) = shared.logins.reload_if_changed() {
-                    shared.log.queue_line(format!("glasscache: {line}"));
+                if let Some(outcome) = shared.logins.reload_if_changed() {
+                    shared.log.queue_outcome("glasscache", outcome);
                 }
                 if shared.logins.verify(&attempt) {
                     attempt.decide(true);

@@ -17,6 +17,7 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
 use crate::shared::http_token::HttpToken;
+use crate::shared::log_output::LogFile;
 use crate::shared::logins::Logins;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::slab_classes::SlabClassTable;
@@ -144,6 +145,9 @@ impl CheckedServer {
         for listen in &config.listeners {
             listener::check_unix_socket(listen)?;
         }
+        if let Some(path) = &config.log_file {
+            LogFile::check(path).map_err(|error| Error::LogFile(path.clone(), error))?;
+        }
         let mut warnings = self.parts.list_warnings();
         if let Some(path) = &config.memory_file {
             let store_config = store_config(config, &self.parts.slab_classes);
@@ -162,6 +166,15 @@ pub fn bind(config: Config) -> Result<BoundServer, Error> {
 }
 
 impl BoundServer {
+    /// Binds the unix sockets as the user that the process now is, which may be another one for [`BoundServer::prepare`].
+    ///
+    /// # Errors
+    /// A socket that cannot be made.
+    pub fn bind_unix_sockets(self) -> Result<BoundServer, Error> {
+        let bound_sockets = listener::bind_remaining(&self.parts.config, self.bound_ports)?;
+        Ok(BoundServer { bound_ports: bound_sockets.into_iter().map(Some).collect(), ..self })
+    }
+
     /// Binds the unix sockets and opens the memory file, as the user that the process now is.
     ///
     /// # Errors

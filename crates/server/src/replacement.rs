@@ -343,7 +343,7 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
 
 /// Whether a socket at `address` is the one that `listen` configures; port 0 is any.
 fn matches_address(listen: &Listen, address: &Address) -> bool {
-    match (listen, address) {
+    match (listen.transport(), address) {
         (
             Listen::Tcp(configured) | Listen::Tls { address: configured, .. },
             Address::Tcp(address),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::server_control::ServerControl;
 use crate::shared::Shared;
 use crate::shared::address::Address;
+use crate::shared::log_output::LogLevel;
 use crate::shared::memory_file::MemoryFile;
 use crate::threads::Threads;
 
@@ -23,7 +24,7 @@ impl RunningServer {
     /// One without threads, and without the memory file before it owns that.
     pub(crate) fn new(shared: Arc<Shared>) -> RunningServer {
         RunningServer {
-            threads: Threads::new(shared.config.failure_exit_code),
+            threads: Threads::new(Arc::clone(&shared)),
             shared,
             http_addresses: Vec::new(),
             memory_file: None,
@@ -33,12 +34,15 @@ impl RunningServer {
     /// Takes the memory file, logs what came back in it, and gives one that was made beside another its name.
     pub(crate) fn attach_memory_file(&mut self, mut file: MemoryFile, recovery_message: &str) {
         let log = &self.shared.log;
-        log.queue_line(format!("glasscache: memory file {recovery_message}"));
+        log.queue_line(LogLevel::Info, format!("glasscache: memory file {recovery_message}"));
         if let Some(path) = &self.shared.config.memory_file
             && let Err(error) = file.rename_over(path)
         {
             let path = path.display();
-            log.queue_line(format!("glasscache: memory file {path}: cannot be renamed: {error}"));
+            log.queue_line(
+                LogLevel::Error,
+                format!("glasscache: memory file {path}: cannot be renamed: {error}"),
+            );
         }
         self.memory_file = Some(file);
     }
@@ -102,18 +106,19 @@ impl RunningServer {
         let (path, item_count) = (file.path().display(), shared.store.counters().items);
         if !shared.saves_at_stop() {
             if item_count > 0 {
-                shared.log.queue_line(format!(
-                    "glasscache: memory file {path}: {item_count} items are not saved; a stop by SIGUSR1 saves them"
+                shared.log.queue_line(LogLevel::Warning, format!(
+                    "glasscache: memory file {path}: {item_count} items are not saved; a stop by SIGUSR1 or `glasscache stop --save` saves them"
                 ));
             }
             return;
         }
-        shared.log.queue_line(match file.save(&shared.store, shared.clock.stop_time()) {
-            Ok(()) => format!("glasscache: memory file {path}: {item_count} items are saved"),
-            Err(error) => format!(
-                "glasscache: memory file {path}: saving failed: {error}; the next server starts empty"
-            ),
-        });
+        let (level, outcome) = match file.save(&shared.store, shared.clock.stop_time()) {
+            Ok(()) => (LogLevel::Info, format!("{item_count} items are saved")),
+            Err(error) => {
+                (LogLevel::Error, format!("saving failed: {error}; the next server starts empty"))
+            }
+        };
+        shared.log.queue_line(level, format!("glasscache: memory file {path}: {outcome}"));
     }
 }
 

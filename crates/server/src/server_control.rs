@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::shared::Shared;
+use crate::shared::log_output::LogLevel;
 
 /// Stops a server, or makes it read its files again, from any thread.
 #[derive(Clone)]
@@ -20,8 +21,8 @@ impl ServerControl {
     }
 
     /// Writes a line to the log of the server; never waits.
-    pub fn log(&self, line: String) {
-        self.0.log.queue_line(line);
+    pub fn log(&self, level: LogLevel, line: String) {
+        self.0.log.queue_line(level, line);
     }
 
     /// Waits until the lines so far are written, for a moment at most.
@@ -30,20 +31,15 @@ impl ServerControl {
     }
 
     /// Reads again the files that can change while the server runs, which are the cluster file, the file of users,
-    /// the token of HTTP and the certificates, and logs the result.
+    /// the token of HTTP and the certificates, logs the result, and opens the log file again.
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
-        let message = self.0.cluster.reload();
-        self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
-        if let Some(message) = self.0.logins.reload() {
-            self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
+        let tls = self.0.tls.as_ref().map(|tls| tls.reload(self.0.clock.now().0));
+        let token = self.0.http_token.as_ref().map(|token| Ok(token.reload()));
+        let outcomes = [Some(self.0.cluster.reload()), self.0.logins.reload(), token, tls];
+        for outcome in outcomes.into_iter().flatten() {
+            self.0.log.queue_outcome("glasscache: SIGHUP", outcome);
         }
-        if let Some(token) = &self.0.http_token {
-            self.0.log.queue_line(format!("glasscache: SIGHUP: {}", token.reload()));
-        }
-        if let Some(tls) = &self.0.tls {
-            let (Ok(message) | Err(message)) = tls.reload(self.0.clock.now().0);
-            self.0.log.queue_line(format!("glasscache: SIGHUP: {message}"));
-        }
+        self.0.log.reopen();
     }
 }

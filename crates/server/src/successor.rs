@@ -20,6 +20,7 @@ use crate::shared::control_socket::ControlSocket;
 use crate::shared::fields::{FieldReader, FieldWriter};
 use crate::shared::handover::Handover;
 use crate::shared::lock::lock;
+use crate::shared::log_output::LogLevel;
 use crate::shared::memory_file::MemoryFile;
 
 /// How long a successor may take to prepare itself: it maps the memory page by page.
@@ -112,7 +113,7 @@ impl HandoverThread {
                         "; {connections_closed_early} connections were closed before their output, which did not fit into memory"
                     ),
                 };
-                self.shared.log.queue_line(format!(
+                self.shared.log.queue_line(LogLevel::Info, format!(
                     "glasscache: a new process has taken over, after a pause of {paused_ms:.1} ms{early_closes}"
                 ));
             }
@@ -121,9 +122,10 @@ impl HandoverThread {
     }
 
     fn log_failure(&self, reason: &str) {
-        self.shared.log.queue_line(format!(
-            "glasscache: a new process has not taken over: {reason}; this one goes on"
-        ));
+        self.shared.log.queue_line(
+            LogLevel::Warning,
+            format!("glasscache: a new process has not taken over: {reason}; this one goes on"),
+        );
     }
 
     /// Hands over to the successor at the other end of the channel, from its first message to the last.

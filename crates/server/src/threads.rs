@@ -29,8 +29,8 @@ pub(crate) struct Threads {
     login_thread: Option<JoinHandle<()>>,
     /// The latch at which they wait until they may serve.
     start_latch: Arc<StartLatch>,
-    /// The exit code of the process if one of them panics.
-    failure_exit_code: i32,
+    /// What ends the process if one of them panics.
+    shared: Arc<Shared>,
 }
 
 /// A thread that ends when the sender is dropped.
@@ -40,7 +40,7 @@ struct BackgroundThread {
 }
 
 impl Threads {
-    pub(crate) fn new(failure_exit_code: i32) -> Threads {
+    pub(crate) fn new(shared: Arc<Shared>) -> Threads {
         Threads {
             serving: Vec::new(),
             ids: Vec::new(),
@@ -48,7 +48,7 @@ impl Threads {
             background: Vec::new(),
             login_thread: None,
             start_latch: Arc::default(),
-            failure_exit_code,
+            shared,
         }
     }
 
@@ -176,7 +176,7 @@ impl Threads {
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<JoinHandle<()>, Error> {
-        let exit_code = self.failure_exit_code;
+        let shared = Arc::clone(&self.shared);
         let thread_name = name.clone();
         let start_latch = Arc::clone(&self.start_latch);
         let (id_sender, id_receiver) = mpsc::channel();
@@ -190,10 +190,8 @@ impl Threads {
                 // Nothing that the thread leaves behind is used again: the process ends.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
                     let message = failure::panic_message(&*payload);
-                    failure::end_process(
-                        exit_code,
-                        &format!("thread {thread_name} panicked: {message}"),
-                    );
+                    let reason = format!("thread {thread_name} panicked: {message}");
+                    failure::end_process(&shared, &reason);
                 }
             })
             .map_err(Error::System)?;

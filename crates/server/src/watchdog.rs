@@ -40,12 +40,10 @@ pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {
             if observed_progress.record_tick(counters.progress_counter.count_if_working())
                 >= ticks_max
             {
-                failure::end_process(
-                    shared.config.failure_exit_code,
-                    &format!(
-                        "worker {index} has work and has made no progress for {ticks_max} seconds"
-                    ),
+                let reason = format!(
+                    "worker {index} has work and has made no progress for {ticks_max} seconds"
                 );
+                failure::end_process(shared, &reason);
             }
         }
     }

@@ -23,6 +23,7 @@ pub(crate) mod set;
 pub(crate) mod simulate;
 pub(crate) mod slabs;
 pub(crate) mod stats;
+pub(crate) mod stop;
 pub(crate) mod top;
 pub(crate) mod tour;
 pub(crate) mod warm;

@@ -15,6 +15,7 @@ use crate::output::{Exit, Failure, Output};
 const EXAMPLES: &str = "\
 Examples:
   glasscache warm --from cache1:11211 --to cache2:11211
+  glasscache warm cache1:11211 cache2:11211
   glasscache warm --from cache1:11211 --to unix:/run/glasscache/socket --rate 50000
   glasscache warm --from cache1:11211 --to cache2:11211 --tls --tls-ca ca.pem --tls-only to
 
@@ -31,11 +32,19 @@ const MEGABYTE: u64 = 1_000_000;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Server that has the items, as host:port or unix:PATH
-    #[arg(long, value_name = "OLD")]
-    from: String,
+    #[arg(long, value_name = "OLD", requires = "to")]
+    from: Option<String>,
     /// Server to fill, as host:port or unix:PATH
-    #[arg(long, value_name = "NEW")]
-    to: String,
+    #[arg(long, value_name = "NEW", requires = "from")]
+    to: Option<String>,
+    /// Both servers without --from and --to
+    #[arg(
+        value_names = ["OLD", "NEW"],
+        num_args = 2,
+        required_unless_present = "from",
+        conflicts_with_all = ["from", "to"]
+    )]
+    servers: Vec<String>,
     /// Most items to copy in a second
     #[arg(long, value_name = "NUM", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
@@ -67,8 +76,9 @@ enum Side {
 impl Args {
     /// Copies and prints what was copied.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let from = self.access_to(&self.from, Side::From)?;
-        let to = self.access_to(&self.to, Side::To)?;
+        let (from, to) = self.addresses();
+        let from = self.access_to(from, Side::From)?;
+        let to = self.access_to(to, Side::To)?;
         if from.endpoint == to.endpoint {
             return Err(Failure::usage("--from and --to name the same server; name two servers"));
         }
@@ -105,6 +115,16 @@ impl Args {
 }
 
 impl Args {
+    /// The addresses of the server that has the items and of the one to fill.
+    fn addresses(&self) -> (&str, &str) {
+        match (&self.from, &self.to, &self.servers[..]) {
+            (_, _, [from, to]) => (from, to),
+            (from, to, _) => {
+                (from.as_deref().unwrap_or_default(), to.as_deref().unwrap_or_default())
+            }
+        }
+    }
+
     /// How connections reach one of the two servers, with the encryption and the login that are meant for it.
     fn access_to(&self, address: &str, side: Side) -> Result<Access, Failure> {
         let mut credentials = self.access.read_credentials()?;

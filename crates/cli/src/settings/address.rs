@@ -15,7 +15,12 @@ pub(crate) struct ListenAddress {
     pub address: SocketAddr,
     /// With TLS, whether clients have to present a certificate.
     pub tls: Option<ClientCertificate>,
+    /// Whether statistics alone are served, without a login.
+    pub statistics_only: bool,
 }
+
+/// What may stand before an address for statistics.
+const STATISTICS_PREFIX: &str = "noauth:";
 
 /// What may stand before an address, and the protection that it selects.
 const TLS_PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
@@ -24,40 +29,69 @@ const TLS_PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
     ("mtls:", Some(ClientCertificate::Required)),
 ];
 
-/// The addresses to listen on over TCP; empty with a unix socket or with port 0.
+/// The addresses to listen on over TCP; with a unix socket only those for statistics, and none with port 0 alone.
 ///
-/// Refuses, with one sentence, a name that does not resolve and a prefix about TLS where there is none.
+/// Refuses, with one sentence, a name that does not resolve, a prefix about TLS where there is none, and addresses of
+/// which none serves commands.
 pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>, String> {
-    if settings.unix_socket.is_some() || settings.port == 0 {
+    let has_unix_socket = settings.unix_socket.is_some();
+    if settings.port == 0 && !has_unix_socket {
         return Ok(Vec::new());
     }
     let port = u16::try_from(settings.port).unwrap_or(0);
-    if settings.listen.is_empty() {
+    if settings.listen.is_empty() && !has_unix_socket {
         return Ok(vec![ListenAddress {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             tls: settings.client_certificate(),
+            statistics_only: false,
         }]);
     }
     let mut addresses: Vec<ListenAddress> = Vec::new();
     for entry in settings.listen.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (address_text, tls) = split_tls_prefix(entry, settings)?;
+        let Prefixed { address_text, tls, statistics_only } = split_prefixes(entry, settings)?;
+        if has_unix_socket && !statistics_only {
+            continue;
+        }
         for address in resolve_address(address_text, port)? {
-            let is_new = addresses.iter().all(|other| other.address != address);
-            if is_new {
-                addresses.push(ListenAddress { address, tls });
+            // Port 0 is another free one each time.
+            let is_same = |other: &&ListenAddress| {
+                other.address == address
+                    && (address.port() != 0 || other.statistics_only == statistics_only)
+            };
+            match addresses.iter().find(is_same) {
+                None => addresses.push(ListenAddress { address, tls, statistics_only }),
+                Some(other) if other.statistics_only != statistics_only => {
+                    return Err(format!(
+                        "listen (-l): {address} is given with and without \"{STATISTICS_PREFIX}\": give one of them another port"
+                    ));
+                }
+                Some(_) => {}
             }
         }
+    }
+    let serves_commands =
+        has_unix_socket || addresses.iter().any(|address| !address.statistics_only);
+    if !serves_commands && !addresses.is_empty() {
+        return Err(format!(
+            "listen (-l): {}: every address is for statistics alone: add one for clients, such as 127.0.0.1",
+            settings.listen
+        ));
     }
     Ok(addresses)
 }
 
-/// The first address that is not this machine's own loopback and requires no client certificate.
-pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
+/// The first address that is not this machine's own loopback and that clients use without a certificate and, where it
+/// is for statistics or nobody has to log in, without a login.
+pub(crate) fn find_public_address(
+    addresses: &[ListenAddress],
+    requires_login: bool,
+) -> Option<&ListenAddress> {
     let is_public = |listen_address: &&ListenAddress| {
         !listen_address.address.ip().is_loopback()
             && listen_address.tls != Some(ClientCertificate::Required)
+            && (listen_address.statistics_only || !requires_login)
     };
-    addresses.iter().find(is_public).map(|listen_address| &listen_address.address)
+    addresses.iter().find(is_public)
 }
 
 /// The address of the setting `name`, a port of HTTP; `None` without one.
@@ -96,19 +130,38 @@ pub(crate) fn parse_http_address(name: &str, text: &str) -> Result<Option<HttpLi
     address.map(listen).map(Some).ok_or_else(|| format!("{name}: {text}: the name has no address"))
 }
 
-/// An address without its prefix about TLS, and how it is protected.
-fn split_tls_prefix<'p>(
-    entry: &'p str,
-    settings: &Settings,
-) -> Result<(&'p str, Option<ClientCertificate>), String> {
-    let match_prefix = |(prefix, tls)| Some((prefix, entry.strip_prefix(prefix)?, tls));
-    let Some((prefix, address_text, tls)) = TLS_PREFIXES.into_iter().find_map(match_prefix) else {
-        return Ok((entry, settings.client_certificate()));
-    };
-    if !settings.tls {
-        return Err(format!("listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"));
+/// An address without its prefixes, and what they mean.
+struct Prefixed<'p> {
+    address_text: &'p str,
+    tls: Option<ClientCertificate>,
+    statistics_only: bool,
+}
+
+fn split_prefixes<'p>(entry: &'p str, settings: &Settings) -> Result<Prefixed<'p>, String> {
+    let default_tls = settings.client_certificate();
+    let mut prefixed = Prefixed { address_text: entry, tls: default_tls, statistics_only: false };
+    loop {
+        let text = prefixed.address_text;
+        let match_prefix = |(prefix, tls)| Some((prefix, text.strip_prefix(prefix)?, tls));
+        if let Some(address_text) = text.strip_prefix(STATISTICS_PREFIX) {
+            prefixed = Prefixed { address_text, statistics_only: true, ..prefixed };
+        } else if let Some((prefix, address_text, tls)) =
+            TLS_PREFIXES.into_iter().find_map(match_prefix)
+        {
+            if !settings.tls {
+                return Err(format!(
+                    "listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
+                ));
+            }
+            prefixed = Prefixed { address_text, tls, ..prefixed };
+        } else if text.starts_with('/') {
+            return Err(format!(
+                "listen (-l): {entry}: must be an address; a unix socket is -s, and statistics alone are served over TCP"
+            ));
+        } else {
+            return Ok(prefixed);
+        }
     }
-    Ok((address_text, tls))
 }
 
 fn resolve_address(address_text: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -202,8 +255,10 @@ mod tests {
     fn only_loopback_is_unreachable_for_others() {
         let settings = Settings { listen: "127.0.0.1,0.0.0.0".to_owned(), ..Settings::default() };
         let addresses = parse_listen_addresses(&settings).unwrap();
-        assert_eq!(find_public_address(&addresses).unwrap().to_string(), "0.0.0.0:11211");
-        assert!(find_public_address(&addresses[..1]).is_none());
+        let public = find_public_address(&addresses, false).unwrap();
+        assert_eq!(public.address.to_string(), "0.0.0.0:11211");
+        assert!(find_public_address(&addresses[..1], false).is_none());
+        assert!(find_public_address(&addresses, true).is_none());
     }
 
     #[test]
@@ -236,10 +291,42 @@ mod tests {
             |listen: &str| Settings { listen: listen.to_owned(), tls: true, ..Settings::default() };
         let find_public = |listen| {
             let addresses = parse_listen_addresses(&new_settings(listen)).unwrap();
-            find_public_address(&addresses).map(ToString::to_string)
+            find_public_address(&addresses, false).map(|public| public.address.to_string())
         };
         assert_eq!(find_public("mtls:0.0.0.0"), None);
         assert_eq!(find_public("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
         assert_eq!(find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(), "0.0.0.0:2");
+    }
+
+    #[test]
+    fn addresses_for_statistics_are_public_whatever_the_login() {
+        let parse = |listen: &str| {
+            let settings = Settings { listen: listen.to_owned(), ..Settings::default() };
+            parse_listen_addresses(&settings)
+        };
+        let addresses = parse("127.0.0.1,noauth:0.0.0.0:2").unwrap();
+        let public = find_public_address(&addresses, true).unwrap();
+        assert_eq!((public.address.port(), public.statistics_only), (2, true));
+        assert!(find_public_address(&parse("127.0.0.1,noauth:[::1]:2").unwrap(), true).is_none());
+        for (listen, expected) in [
+            ("noauth:127.0.0.1:2", "every address is for statistics"),
+            ("127.0.0.1:2,noauth:127.0.0.1:2", "with and without"),
+            ("127.0.0.1,noauth:/run/admin", "a unix socket is -s"),
+            ("127.0.0.1,noauth:notls:127.0.0.1:2", "needs TLS"),
+        ] {
+            let refusal = parse(listen).unwrap_err();
+            assert!(refusal.contains(expected), "{listen}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn with_a_unix_socket_only_addresses_for_statistics_are_left() {
+        let settings = Settings {
+            listen: "127.0.0.1:1,noauth:127.0.0.1:2".to_owned(),
+            unix_socket: Some("/run/socket".into()),
+            ..Settings::default()
+        };
+        let addresses = parse_listen_addresses(&settings).unwrap();
+        assert_eq!(addresses.iter().map(|one| one.address.port()).collect::<Vec<_>>(), [2]);
     }
 }

@@ -87,6 +87,15 @@ static ACTING_OPTIONS: &[Setting] = &[
         show: |settings| settings.idle_timeout_s.to_string(),
     },
     Setting {
+        name: "save_on_term",
+        letter: None,
+        argument_kind: ArgumentKind::Nothing,
+        help: "SIGTERM and SIGINT save the items of -e, as SIGUSR1 does",
+        no_effect_reason: None,
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.save_on_term = is_on),
+        show: |settings| settings.save_on_term.to_string(),
+    },
+    Setting {
         name: "watcher_logbuf_size",
         letter: None,
         argument_kind: KB_VALUE,

@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub unix_socket: Option<PathBuf>,
     /// Permissions of the unix socket.
     pub unix_mask: u32,
+    /// Group of the unix socket, by name or number.
+    pub unix_group: Option<String>,
     /// Allows listening beyond this machine.
     pub public: bool,
     /// Memory for everything the server holds.
@@ -80,6 +82,8 @@ pub(crate) struct Settings {
     pub binding_protocol: Option<&'static str>,
     /// The file that is the memory.
     pub memory_file: Option<PathBuf>,
+    /// Whether SIGTERM and SIGINT save the items of that file.
+    pub save_on_term: bool,
     /// Whether it takes the place of the running server with this file.
     pub replace: bool,
     /// Seconds for the pending output of connections that cannot be handed over.
@@ -131,6 +135,10 @@ pub(crate) struct Settings {
     pub watchdog_s: Option<u32>,
     /// The exit code of a process that ends because a worker panicked or is stuck.
     pub failure_exit: u8,
+    /// File of the log; `None` is stderr.
+    pub log_file: Option<PathBuf>,
+    /// Form of the lines of the log: `text` or `json`.
+    pub log_format: &'static str,
     /// Leave the terminal.
     pub daemon: bool,
     /// File for the process id.
@@ -153,6 +161,7 @@ impl Default for Settings {
             listen: String::new(),
             unix_socket: None,
             unix_mask: 0o700,
+            unix_group: None,
             public: false,
             memory_bytes: 64 << 20,
             evict: true,
@@ -174,6 +183,7 @@ impl Default for Settings {
             prefix_delimiter: None,
             binding_protocol: None,
             memory_file: None,
+            save_on_term: false,
             replace: false,
             drain_s: 5,
             auth_file: None,
@@ -199,6 +209,8 @@ impl Default for Settings {
             metrics: String::new(),
             watchdog_s: None,
             failure_exit: 70,
+            log_file: None,
+            log_format: "text",
             daemon: false,
             pid_file: None,
             user: None,
@@ -235,8 +247,26 @@ impl Settings {
                 value::format_size(item_bytes_max)
             ));
         }
+        self.check_effects()?;
         self.check_login()?;
         self.check_tls()
+    }
+
+    /// Refuses settings that would have no effect with the others.
+    fn check_effects(&self) -> Result<(), String> {
+        if self.save_on_term && self.memory_file.is_none() {
+            return Err(
+                "save_on_term (-o): has no effect without memory-file (-e): nothing could be saved"
+                    .to_owned(),
+            );
+        }
+        if self.unix_group.is_some() && self.unix_socket.is_none() {
+            return Err(
+                "unix-group: has no effect without unix-socket (-s): no file could belong to it"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Checks that TLS has what it needs, and that nobody who configures it serves without it.
@@ -317,6 +347,11 @@ impl Settings {
     /// Whether clients have to log in.
     pub(crate) fn requires_login(&self) -> bool {
         self.auth_file.is_some() || self.sasl
+    }
+
+    /// Whether what is logged after the start is lost.
+    pub(crate) fn loses_log(&self) -> bool {
+        self.daemon && self.verbosity == 0 && self.log_file.is_none()
     }
 
     /// Seconds without progress after which a worker that has work ends the process. A worker that writes to a file

@@ -30,7 +30,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "listen",
         letter: Some('l'),
         argument_kind: ArgumentKind::Value("ADDR"),
-        help: "address[:port] to listen on, several by comma or by repetition; with -Z each may begin with notls: (plain), btls: (no client certificate) or mtls: (one is required) [default: 127.0.0.1]",
+        help: "address[:port] to listen on, several by comma or by repetition; each may begin with noauth: (statistics alone, without a login), and with -Z with notls: (plain), btls: (no client certificate) or mtls: (one is required) [default: 127.0.0.1]",
         no_effect_reason: None,
         parse_into: |settings, raw| {
             raw.trim().clone_into(&mut settings.listen);
@@ -42,7 +42,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "public",
         letter: None,
         argument_kind: ArgumentKind::Nothing,
-        help: "allow an address that other machines can reach although clients need neither a login (-Y, -S) nor a certificate (mtls:)",
+        help: "allow an address that other machines can reach although clients need neither a login (-Y, -S) nor a certificate (mtls:), or read statistics there without one (noauth:)",
         no_effect_reason: None,
         parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.public = is_on),
         show: |settings| settings.public.to_string(),
@@ -51,7 +51,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "unix-socket",
         letter: Some('s'),
         argument_kind: ArgumentKind::Value("FILE"),
-        help: "unix socket to listen on (then there is no TCP)",
+        help: "unix socket to listen on (then there is no TCP but for noauth:)",
         no_effect_reason: None,
         parse_into: |settings, raw| {
             settings.unix_socket = parse_path(raw);
@@ -67,6 +67,18 @@ pub(crate) static FLAGS: &[Setting] = &[
         no_effect_reason: None,
         parse_into: |settings, raw| parse_octal(raw).map(|mask| settings.unix_mask = mask),
         show: |settings| format!("{:o}", settings.unix_mask),
+    },
+    Setting {
+        name: "unix-group",
+        letter: None,
+        argument_kind: ArgumentKind::Value("GROUP"),
+        help: "the unix socket belongs to this group, by name or number, and to the user of the server",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            settings.unix_group = (!raw.is_empty()).then(|| raw.to_owned());
+            Ok(())
+        },
+        show: |settings| settings.unix_group.clone().unwrap_or_default(),
     },
     Setting {
         name: "udp-port",
@@ -419,10 +431,32 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |settings| settings.failure_exit.to_string(),
     },
     Setting {
+        name: "log-file",
+        letter: None,
+        argument_kind: ArgumentKind::Value("FILE"),
+        help: "keep the log in this file instead of stderr; SIGHUP opens it again, after another program has renamed it",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.log_file = Some(path))
+        },
+        show: |settings| format_path(settings.log_file.as_deref()),
+    },
+    Setting {
+        name: "log-format",
+        letter: None,
+        argument_kind: ArgumentKind::Value("NAME"),
+        help: "form of the lines of the log: text (on a terminal without time and level, for systemd with its levels), or json",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            parse_choice(raw, &["text", "json"]).map(|name| settings.log_format = name)
+        },
+        show: |settings| settings.log_format.to_owned(),
+    },
+    Setting {
         name: "daemon",
         letter: Some('d'),
         argument_kind: ArgumentKind::Nothing,
-        help: "leave the terminal once the server listens",
+        help: "leave the terminal once the server listens; what is logged then is lost without --log-file or -v",
         no_effect_reason: None,
         parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.daemon = is_on),
         show: |settings| settings.daemon.to_string(),

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::conformance::find_oracle;
 use crate::encryption::Files;
 use crate::server::{Server, glasscache, wait_until};
 
@@ -54,6 +55,8 @@ fn kinds(files: &Files) -> Vec<Kind> {
 
 /// The commands, and the text that each prints. `{server}` is the address.
 fn commands(folder: &str) -> Vec<(String, &'static str)> {
+    let table = format!("--latency-out {folder}/latency.json");
+    let profile = format!("profile -s {{server}} --calls 100 --sizes 10 --widths 1 {table}");
     let record = format!("record {{server}} --for 300ms --out {folder}/trace.csv");
     vec![
         ("ping -s {server}".to_owned(), "glasscache"),
@@ -68,6 +71,9 @@ fn commands(folder: &str) -> Vec<(String, &'static str)> {
         ("top {server} --once --interval 0.2".to_owned(), "hit ratio"),
         ("slabs {server}".to_owned(), "class"),
         (record, "next"),
+        (format!("record -s {{server}} --for 300ms --out {folder}/trace.csv"), "next"),
+        ("bench -s {server} --for 200ms --warm-up 10ms --keys 100".to_owned(), "requests"),
+        (profile, "get"),
         ("codec --from {server} --values 10".to_owned(), "Codec("),
         ("delete -s {server} greeting".to_owned(), ""),
     ]
@@ -140,6 +146,68 @@ fn each_command_reaches_each_kind_of_server() {
             assert!(names_what_is_missing, "{}: {command_line}: {text}", kind.name);
         }
     }
+}
+
+/// The kinds of server that a memcached 1.6.18 can be: it has no prefix for client certificates.
+fn kinds_of_memcached(files: &Files) -> Vec<Kind> {
+    let mut kinds = kinds(files);
+    for kind in &mut kinds {
+        let needs_certificate = kind.server_flags.iter().any(|flag| flag.starts_with("mtls:"));
+        if needs_certificate {
+            kind.server_flags.truncate(kind.server_flags.len() - 2);
+            if let Some(options) = kind.server_flags.last_mut() {
+                options.push_str(",ssl_verify_mode=2");
+            }
+        }
+    }
+    kinds.retain(|kind| kind.name != "unix socket");
+    kinds
+}
+
+#[test]
+fn each_command_reaches_each_kind_of_memcached() {
+    let Some(path) = find_oracle() else {
+        eprintln!("left out: no memcached is named for the tests");
+        return;
+    };
+    let files = Files::new();
+    let issuer = files.write_authority("ca.pem");
+    files.sign(&issuer, "server", 2099);
+    files.sign(&issuer, "client", 2099);
+    let folder = files.path("").display().to_string();
+    for kind in kinds_of_memcached(&files) {
+        let flags: Vec<&str> = kind.server_flags.iter().map(String::as_str).collect();
+        let server = Server::memcached_with(&path, &flags);
+        let address = format!("127.0.0.1:{}", server.port());
+        for (command_line, expected) in commands(folder.trim_end_matches('/')) {
+            // memcached 1.6.18 refuses a resumed session of a client with a certificate, and these connect repeatedly.
+            let resumes = command_line.starts_with("bench") || command_line.starts_with("profile");
+            if resumes && kind.name == "client certificate" {
+                continue;
+            }
+            let output = run(&command_line, &address, &kind, &kind.options);
+            let text = text_of(&output);
+            assert_eq!(output.status.code(), Some(0), "{}: {command_line}: {text}", kind.name);
+            let expected = if expected == "glasscache" { "1.6." } else { expected };
+            assert!(text.contains(expected), "{}: {command_line}: {text}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn a_server_is_named_in_one_way_at_a_time() {
+    for command_line in [
+        "bench 127.0.0.1:1 -s 127.0.0.1:2",
+        "profile 127.0.0.1:1 --server 127.0.0.1:2",
+        "record 127.0.0.1:1 -s 127.0.0.1:2 --out x.csv",
+        "warm 127.0.0.1:1 127.0.0.1:2 --from 127.0.0.1:3 --to 127.0.0.1:4",
+    ] {
+        let output = glasscache().args(command_line.split(' ')).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command_line}");
+        assert!(text_of(&output).contains("cannot be used with"), "{}", text_of(&output));
+    }
+    let output = glasscache().args(["warm", "127.0.0.1:1", "127.0.0.1:1"]).output().unwrap();
+    assert!(text_of(&output).contains("name two servers"), "{}", text_of(&output));
 }
 
 #[test]

@@ -44,7 +44,8 @@ fn the_drop_in_for_warm_restarts_keeps_its_file_in_the_units_folder() {
     assert!(settings.contains(&format!("memory-file = \"{file}\"\n")), "{settings}");
     let folder = unit.lines().find_map(|line| line.strip_prefix("RuntimeDirectory=")).unwrap();
     assert!(file.starts_with(&format!("/run/{folder}/")), "{file}");
-    for line in ["RuntimeDirectoryPreserve=restart", "KillSignal=SIGUSR1"] {
+    for line in ["RuntimeDirectoryPreserve=restart", "Environment=GLASSCACHE_EXTENDED=save_on_term"]
+    {
         assert!(drop_in.lines().any(|found| found == line), "{line}");
     }
 }

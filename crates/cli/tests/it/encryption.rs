@@ -14,7 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::server::{Server, glasscache};
+use crate::server::{Server, glasscache, strip_time_and_level};
 
 /// Environment variable with a real memcached, where the tests have one.
 const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
@@ -469,7 +469,8 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
     let mut read_next_reason = || {
         let mut lines = log.by_ref().map(Result::unwrap);
         let line = lines.find(|line| line.contains("TLS handshake")).unwrap();
-        assert!(line.starts_with("glasscache: closed 127.0.0.1:"), "{line}");
+        let text = strip_time_and_level(&line);
+        assert!(text.starts_with("glasscache: closed 127.0.0.1:"), "{line}");
         let (_, reason) = line.split_once("its TLS handshake failed: ").unwrap();
         reason.to_owned()
     };

@@ -4,6 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -259,4 +260,71 @@ fn a_file_of_root_that_is_reached_by_a_link_is_not_given_away() {
     refusal(user_folder.command(&["-p", "-1", "-e"]).arg(memory.file()));
     assert_eq!(fs::metadata(memory.file()).unwrap().uid(), 0);
     drop(running);
+}
+
+/// The numbers of the supplementary groups of a process.
+fn read_groups(process_id: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{process_id}/status")).unwrap();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+    groups.split_whitespace().map(|group| group.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_unix_socket_gets_a_group_in_which_its_user_is_not() {
+    const GROUP: u32 = 54_321;
+    let Some(user_folder) = UserFolder::new() else {
+        return;
+    };
+    let socket = user_folder.path("socket");
+    let mut command = user_folder.command(&["-a", "770", "--unix-group", &GROUP.to_string()]);
+    let mut process = command.arg("-s").arg(&socket).spawn().unwrap();
+    wait_until(|| fs::metadata(&socket).is_ok_and(|file| file.mode() & 0o777 == 0o770));
+    let metadata = fs::metadata(&socket).unwrap();
+    assert!(metadata.file_type().is_socket());
+    assert_eq!((metadata.uid(), metadata.gid()), (user_folder.user_id, GROUP));
+    // The server itself is not in the group.
+    wait_until(|| fs::metadata(format!("/proc/{}", process.id())).is_ok());
+    let groups = || read_groups(process.id());
+    wait_until(|| !groups().contains(&0) && !groups().contains(&GROUP));
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_group_that_is_not_the_users_is_refused_where_root_does_not_start_the_server() {
+    let Some(user_folder) = UserFolder::new() else {
+        return;
+    };
+    let socket = user_folder.path("socket");
+    for command in [&["serve"][..], &["config", "check"]] {
+        let run = |group: &str| {
+            let mut process = glasscache();
+            process.args(command).args(["--unix-group", group, "-s"]).arg(&socket);
+            process.uid(user_folder.user_id).gid(user_folder.group_id);
+            process
+        };
+        let output = run("54321").output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("this user is not in the group \"54321\""), "{text}");
+    }
+    for (arguments, expected) in [
+        (&["--unix-group", "no-such-group", "-s", "x"][..], "is not a group of this machine"),
+        (&["--unix-group", "0"], "has no effect without unix-socket (-s)"),
+    ] {
+        let output =
+            glasscache().args(["config", "check", "-u", USER]).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+    // One that is his own is taken.
+    let mut process = glasscache();
+    process.args(["serve", "-s"]).arg(&socket).args(["--unix-group"]);
+    process.arg(user_folder.group_id.to_string());
+    process.uid(user_folder.user_id).gid(user_folder.group_id).stderr(Stdio::null());
+    let mut process = process.spawn().unwrap();
+    wait_until(|| fs::metadata(&socket).is_ok_and(|file| file.gid() == user_folder.group_id));
+    process.kill().unwrap();
+    process.wait().unwrap();
 }

@@ -15,7 +15,7 @@ fn help_of_serve_is_unchanged() {
 
 #[test]
 fn help_of_the_small_commands_is_unchanged() {
-    for name in ["ping", "get", "set", "delete", "stats", "keys", "config"] {
+    for name in ["stop", "ping", "get", "set", "delete", "stats", "keys", "config"] {
         insta::assert_snapshot!(name, read_help(&[name, "-h"]));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::server::{Memory, Server, glasscache};
+use crate::server::{Memory, Server, glasscache, strip_time_and_level};
 
 /// The status line and the rest of the response to a request for `path`.
 fn get(address: &str, path: &str, fields: &str) -> String {
@@ -37,7 +37,8 @@ fn the_log_names_the_ports_and_sighup_reads_the_token_again() {
     };
     assert!(read_line().contains("listens on"));
     let line = read_line();
-    let urls = line.trim().strip_prefix("glasscache serves HTTP on ").unwrap();
+    let text = strip_time_and_level(line.trim());
+    let urls = text.strip_prefix("glasscache serves HTTP on ").unwrap();
     let (page, metrics) = urls.split_once(" and ").unwrap();
     let page = page.strip_prefix("http://").unwrap().strip_suffix('/').unwrap();
     let metrics = metrics.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();

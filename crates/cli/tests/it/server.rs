@@ -35,7 +35,7 @@ pub(crate) fn glasscache() -> Command {
 pub(crate) struct Server {
     child: Child,
     port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -72,12 +72,12 @@ impl Server {
         command.env("MEMCACHED_PORT_FILENAME", &port_file).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let port = wait_for_port(&port_file, &mut child);
-        Server { child, port, _folder: folder }
+        Server { child, port, folder }
     }
 
     /// A process that listens already.
     pub(crate) fn from_child(child: Child, port: u16) -> Server {
-        Server { child, port, _folder: tempfile::tempdir().unwrap() }
+        Server { child, port, folder: tempfile::tempdir().unwrap() }
     }
 
     /// What the process writes on stderr, if the test wanted a pipe there.
@@ -95,12 +95,16 @@ impl Server {
         self.port
     }
 
+    /// The port of its second TCP address.
+    pub(crate) fn second_port(&self) -> u16 {
+        let text = std::fs::read_to_string(self.folder.path().join("ports")).unwrap();
+        let mut ports = text.lines().filter_map(|line| line.strip_prefix("TCP INET: "));
+        ports.nth(1).unwrap().parse().unwrap()
+    }
+
     /// Opens a connection.
     pub(crate) fn connect(&self) -> TestConnection {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        TestConnection::new(stream)
+        connect_to(self.port)
     }
 
     /// The processor time the process has used, in ticks of the kernel's clock (`proc_pid_stat(5)`, fields 14 and 15).
@@ -173,6 +177,26 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Opens a connection to a port of this machine.
+pub(crate) fn connect_to(port: u16) -> TestConnection {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    TestConnection::new(stream)
+}
+
+/// The text of a line of a log that is no terminal's, which begins with a time and a level.
+pub(crate) fn strip_time_and_level(line: &str) -> &str {
+    let parts: Vec<&str> = line.splitn(3, ' ').collect();
+    let [time, level, text] = parts[..] else {
+        panic!("no time and level: {line}");
+    };
+    let is_time = time.len() == "2026-01-31T23:59:59.123Z".len() && time.ends_with('Z');
+    let is_level = ["error", "warning", "info", "debug"].contains(&level);
+    assert!(is_time && is_level, "no time and level: {line}");
+    text
 }
 
 /// Waits until something is true of a server, and fails the test if it does not become true.

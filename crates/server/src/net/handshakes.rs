@@ -23,13 +23,14 @@ use rustix::process::nice;
 
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::stream::{HandshakeProgress, Stream, TlsStream};
-use crate::session::command_log;
+use crate::session::{Access, command_log};
 use crate::shared::Shared;
 use crate::shared::config::ClientCertificate;
 use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
+use crate::shared::log_output::LogLevel;
 use crate::shared::slots::{KEPT_TIME, Slots};
 use crate::shared::source::Source;
 use crate::shared::stalled;
@@ -428,7 +429,7 @@ impl Handshakes {
         if let Err(error) = epoll::delete(&self.epoll_fd, stream.socket()) {
             return self.fail(&info, &error.to_string());
         }
-        if self.shared.logins.are_required() {
+        if Access::of(&info, &self.shared.logins) == Access::Login {
             self.shared.connections.set_awaits_login(&info, true);
         }
         self.shared.connections.add_unproven(&info);
@@ -474,7 +475,7 @@ impl Handshakes {
             )
         };
         if self.shared.logs_at(1) {
-            self.shared.log.queue_line(format_line());
+            self.shared.log.queue_line(LogLevel::Warning, format_line());
         } else {
             let now_s = self.shared.clock.now().0;
             self.shared.log.queue_line_rate_limited(
@@ -489,7 +490,9 @@ impl Handshakes {
     fn close(&self, info: &ConnectionInfo, reason: CloseReason) {
         events::publish_connection(&self.shared, info, Some(reason.name()));
         if self.shared.logs_at(2) {
-            self.shared.log.queue_line(command_log::describe_connection(info, false));
+            self.shared
+                .log
+                .queue_line(LogLevel::Debug, command_log::describe_connection(info, false));
         }
         self.shared.connections.remove(info.id.serial);
     }

@@ -26,7 +26,7 @@ use rustix::net::{
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::handshakes::HandshakeQueue;
 use crate::net::stream::Stream;
-use crate::session::command_log;
+use crate::session::{Access, command_log};
 use crate::shared::Shared;
 use crate::shared::address::Address;
 use crate::shared::config::{ClientCertificate, Config, Listen};
@@ -34,8 +34,9 @@ use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::error::Error;
 use crate::shared::events;
 use crate::shared::log::LogKind;
+use crate::shared::log_output::LogLevel;
 use crate::shared::memory_file::check_folder_of;
-use crate::shared::unix_socket::{bind_with_mode, change_mode, identify_file};
+use crate::shared::unix_socket::{bind_with_mode, change_group_and_mode, identify_file};
 
 /// The event data of the listener's waker.
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -61,8 +62,15 @@ pub(crate) struct BoundSocket {
 /// Settings of a listening socket that can change while it listens.
 struct SocketSettings {
     backlog: i32,
-    /// The mode of the file of a unix socket.
-    mode: Option<u32>,
+    /// Those of the file of a unix socket.
+    file: Option<SocketFile>,
+}
+
+/// Who may connect to a unix socket.
+#[derive(Clone, Copy)]
+struct SocketFile {
+    mode: u32,
+    group: Option<u32>,
 }
 
 impl BoundSocket {
@@ -83,11 +91,11 @@ impl BoundSocket {
         listen: &Listen,
         backlog: u32,
     ) -> BoundSocket {
-        let (mut file_identity, mut client_certificate, mut wanted_mode) = (None, None, None);
-        match (listen, &address) {
-            (Listen::Unix { mode, .. }, Address::Unix(path)) => {
+        let (mut file_identity, mut client_certificate, mut file) = (None, None, None);
+        match (listen.transport(), &address) {
+            (Listen::Unix { mode, group, .. }, Address::Unix(path)) => {
                 file_identity = identify_file(path);
-                wanted_mode = Some(*mode);
+                file = Some(SocketFile { mode: *mode, group: *group });
             }
             (Listen::Tls { client_certificate: demand, .. }, _) => {
                 client_certificate = Some(*demand);
@@ -99,10 +107,7 @@ impl BoundSocket {
             address,
             file_identity,
             client_certificate,
-            settings_to_apply: Some(SocketSettings {
-                backlog: clamp_backlog(backlog),
-                mode: wanted_mode,
-            }),
+            settings_to_apply: Some(SocketSettings { backlog: clamp_backlog(backlog), file }),
         }
     }
 
@@ -112,8 +117,10 @@ impl BoundSocket {
             return Ok(());
         };
         rustix::net::listen(&self.socket, settings_to_apply.backlog)?;
-        match (&self.address, settings_to_apply.mode) {
-            (Address::Unix(path), Some(mode)) if self.owns_file(path) => change_mode(path, mode),
+        match (&self.address, settings_to_apply.file) {
+            (Address::Unix(path), Some(file)) if self.owns_file(path) => {
+                change_group_and_mode(path, file.group, file.mode)
+            }
             _ => Ok(()),
         }
     }
@@ -148,7 +155,7 @@ fn clamp_backlog(backlog: u32) -> i32 {
 
 /// Binds the ports of the settings; the unix sockets follow by [`bind_remaining`].
 pub(crate) fn bind_ports(config: &Config) -> Result<Vec<Option<BoundSocket>>, Error> {
-    let bind = |listen: &Listen| match listen {
+    let bind = |listen: &Listen| match listen.transport() {
         Listen::Unix { .. } => Ok(None),
         _ => bind_listener(listen, config.backlog).map(Some),
     };
@@ -168,16 +175,19 @@ pub(crate) fn bind_remaining(
 
 pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
     let bind_error = |error: Errno| Error::Bind(listen.to_string(), error.into());
-    let backlog = clamp_backlog(backlog);
+    let queue_length = clamp_backlog(backlog);
     match listen {
-        Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(bind_error),
+        Listen::Tcp(address) => bind_tcp(*address, queue_length).map_err(bind_error),
         Listen::Tls { address, client_certificate } => {
-            let bound = bind_tcp(*address, backlog).map_err(bind_error)?;
+            let bound = bind_tcp(*address, queue_length).map_err(bind_error)?;
             Ok(BoundSocket { client_certificate: Some(*client_certificate), ..bound })
         }
-        Listen::Unix { path, mode } => {
-            bind_unix(path, *mode, backlog).map_err(|error| Error::Bind(listen.to_string(), error))
+        Listen::Unix { path, mode, group } => {
+            let file = SocketFile { mode: *mode, group: *group };
+            bind_unix(path, file, queue_length)
+                .map_err(|error| Error::Bind(listen.to_string(), error))
         }
+        Listen::Statistics(listen) => bind_listener(listen, backlog),
     }
 }
 
@@ -203,7 +213,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
 
 /// Checks whether this user can make a unix socket, if it is one, without making it.
 pub(crate) fn check_unix_socket(listen: &Listen) -> Result<(), Error> {
-    let Listen::Unix { path, .. } = listen else {
+    let Listen::Unix { path, .. } = listen.transport() else {
         return Ok(());
     };
     let check = || -> std::io::Result<()> {
@@ -222,14 +232,20 @@ pub(crate) fn check_unix_socket(listen: &Listen) -> Result<(), Error> {
 
 /// Binds a unix socket, replacing a dead one; never another kind of file or a socket on which a server still
 /// listens.
-fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocket> {
+fn bind_unix(path: &Path, file: SocketFile, backlog: i32) -> std::io::Result<BoundSocket> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
         if !is_socket_dead(path)? {
             return Err(std::io::ErrorKind::AddrInUse.into());
         }
         fs::remove_file(path)?;
     }
-    let socket = bind_with_mode(path, mode, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    // Until the file has its group, the process's own has no rights.
+    let first_mode = if file.group.is_some() { file.mode & !0o070 } else { file.mode };
+    let socket = bind_with_mode(path, first_mode, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    if file.group.is_some() {
+        change_group_and_mode(path, file.group, file.mode)
+            .inspect_err(|_| drop(fs::remove_file(path)))?;
+    }
     rustix::net::listen(&socket, backlog)?;
     Ok(BoundSocket {
         socket,
@@ -294,8 +310,8 @@ impl Listener {
     pub(crate) fn run(mut self) {
         for bound in &self.bound_sockets {
             if let Err(error) = bound.apply_settings() {
-                self.shared.log.queue_line(format!(
-                    "glasscache: {}: mode (-a) and backlog (-b) cannot be changed: {error}",
+                self.shared.log.queue_line(LogLevel::Warning, format!(
+                    "glasscache: {}: group (--unix-group), mode (-a) and backlog (-b) cannot be changed: {error}",
                     bound.address
                 ));
             }
@@ -420,16 +436,20 @@ impl Listener {
         let has_proxy_header = self.is_proxy(&peer);
         let mut info = ConnectionInfo::new(id, peer, listener_index, self.shared.clock.now().0);
         info.has_proxy_header = has_proxy_header;
+        info.serves_statistics_only = self.shared.serves_statistics_only(listener_index);
         let info = Arc::new(info);
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
-        if client_certificate.is_none() && self.shared.logins.are_required() {
+        let requires_login = Access::of(&info, &self.shared.logins) == Access::Login;
+        if client_certificate.is_none() && requires_login {
             connections.set_awaits_login(&info, true);
         }
         connections.insert(Arc::clone(&info));
         events::publish_connection(&self.shared, &info, None);
         if self.shared.logs_at(2) {
-            self.shared.log.queue_line(command_log::describe_connection(&info, true));
+            self.shared
+                .log
+                .queue_line(LogLevel::Debug, command_log::describe_connection(&info, true));
         }
         match client_certificate {
             Some(client_certificate) => self.handshake_queue.push(socket, info, client_certificate),
@@ -477,7 +497,7 @@ impl Listener {
             format!("glasscache: refused a connection from {peer}: {connections_max} are open (-c)")
         };
         if shared.logs_at(1) {
-            shared.log.queue_line(format_line());
+            shared.log.queue_line(LogLevel::Warning, format_line());
         } else {
             let now_s = shared.clock.now().0;
             shared.log.queue_line_rate_limited(LogKind::RefusedConnection, now_s, format_line);
@@ -493,7 +513,7 @@ mod tests {
     fn a_socket_of_a_predecessor_gets_the_backlog_of_its_next_server() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let listen = Listen::Unix { path: path.clone(), mode: 0o700 };
+        let listen = Listen::Unix { path: path.clone(), mode: 0o700, group: None };
         let old_socket = bind_listener(&listen, 0).unwrap();
         let connect = || {
             let client = stream_socket(AddressFamily::UNIX).unwrap();

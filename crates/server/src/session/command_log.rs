@@ -9,6 +9,7 @@ use glasscache_protocol::binary::{self, Header};
 use crate::session::context::Context;
 use crate::session::output::{Output, OutputPart};
 use crate::shared::connection_info::ConnectionInfo;
+use crate::shared::log_output::LogLevel;
 
 /// Maximum number of bytes of a command or reply that are logged.
 const LOGGED_BYTES_MAX: usize = 1024;
@@ -17,7 +18,10 @@ const LOGGED_BYTES_MAX: usize = 1024;
 pub(crate) fn log_command(context: &Context<'_>, input: &[u8]) {
     let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let descriptor = context.connection.id.descriptor;
-    context.shared.log.queue_line(format!("<{descriptor} {}", escape_for_log(line)));
+    context
+        .shared
+        .log
+        .queue_line(LogLevel::Debug, format!("<{descriptor} {}", escape_for_log(line)));
 }
 
 /// Logs a request of the binary protocol; `input` begins with it.
@@ -28,9 +32,10 @@ pub(crate) fn log_request(context: &Context<'_>, input: &[u8]) {
     let key = escape_for_log(binary::likely_key(input).unwrap_or_default());
     let (descriptor, opcode, opaque) =
         (context.connection.id.descriptor, header.opcode, header.opaque);
-    context.shared.log.queue_line(format!(
-        "<{descriptor} binary opcode {opcode:#04x} opaque {opaque:#x} key {key}"
-    ));
+    context.shared.log.queue_line(
+        LogLevel::Debug,
+        format!("<{descriptor} binary opcode {opcode:#04x} opaque {opaque:#x} key {key}"),
+    );
 }
 
 /// Logs the lines of a reply, or the headers of packets, without the values in it.
@@ -56,7 +61,10 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
             };
             bytes = bytes.get(logged_part.part_bytes..).unwrap_or_default();
             bytes_to_skip = logged_part.value_bytes;
-            context.shared.log.queue_line(format!(">{descriptor} {}", logged_part.text));
+            context
+                .shared
+                .log
+                .queue_line(LogLevel::Debug, format!(">{descriptor} {}", logged_part.text));
         }
     }
 }

@@ -3,7 +3,7 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use super::state::{LoginState, PendingGet, Protocol, Session, State};
+use super::state::{Access, LoginState, PendingGet, Protocol, Session, State};
 use crate::shared::config::Protocols;
 use crate::shared::fields::{FieldReader, FieldWriter};
 
@@ -14,6 +14,7 @@ const STATE_PROXY_HEADER: u8 = 3;
 const STATE_LOGIN: u8 = 4;
 const STATE_DESYNCHRONISED: u8 = 5;
 const STATE_CLOSED: u8 = 6;
+const STATE_STATISTICS: u8 = 7;
 
 impl Session {
     /// Whether it can be continued by another process: no upload, no attempt to log in that is being verified.
@@ -60,6 +61,7 @@ impl Session {
                 writer.bool(login.expects_step);
                 writer.u32(login.failures);
             }
+            State::Statistics => writer.u8(STATE_STATISTICS),
             State::Desynchronised => writer.u8(STATE_DESYNCHRONISED),
             State::Upload(_) | State::Closed => writer.u8(STATE_CLOSED),
         }
@@ -82,7 +84,7 @@ impl Session {
         let must_log_in = requires_login && !previous_required_login;
         let state = match (read_state(reader)?, must_log_in) {
             (_, _) if protocol.refusal_reason(protocols).is_some() => State::Closed,
-            (State::Command, true) => State::initial(true),
+            (State::Command, true) => State::initial(Access::Login),
             // In the middle of a request, after which it could continue without a login.
             (State::PendingGet(_) | State::SkipRefusedValue(_), true) => State::Closed,
             (State::Login(_), _) if !requires_login => State::Command,
@@ -107,6 +109,7 @@ fn read_state(reader: &mut FieldReader<'_>) -> Option<State> {
         }
         STATE_SKIP_REFUSED_VALUE => State::SkipRefusedValue(reader.u64()?),
         STATE_PROXY_HEADER => State::ProxyHeader,
+        STATE_STATISTICS => State::Statistics,
         STATE_LOGIN => State::Login(Box::new(LoginState {
             expects_step: reader.bool()?,
             failures: reader.u32()?,

@@ -12,7 +12,7 @@ use glasscache_protocol::replies;
 
 use super::Session;
 use super::run::Run;
-use super::state::{LoginState, Protocol, RunEnd, State};
+use super::state::{Access, LoginState, Protocol, RunEnd, State};
 use crate::session::context::Context;
 use crate::session::execute;
 use crate::shared::connection_info::CloseReason;
@@ -39,13 +39,9 @@ struct SaslLogin<'b> {
 
 impl Session {
     /// A session at the start of its stream.
-    pub(crate) fn new(requires_login: bool, has_proxy_header: bool) -> Session {
+    pub(crate) fn new(access: Access, has_proxy_header: bool) -> Session {
         Session {
-            state: if has_proxy_header {
-                State::ProxyHeader
-            } else {
-                State::initial(requires_login)
-            },
+            state: if has_proxy_header { State::ProxyHeader } else { State::initial(access) },
             ..Session::default()
         }
     }

@@ -26,6 +26,7 @@ mod rows;
 mod run;
 pub(crate) mod send_vector;
 mod state;
+mod statistics;
 pub(crate) mod stats;
 mod upload;
 
@@ -38,8 +39,8 @@ use glasscache_store::Reservation;
 
 use self::execute::{Batch, Lookup, store::StoreWrite};
 use self::run::Run;
+pub(crate) use self::state::{Access, Progress, RunEnd, Session};
 use self::state::{PendingGet, Protocol, State};
-pub(crate) use self::state::{Progress, RunEnd, Session};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::connection_info::CloseReason;
@@ -71,7 +72,10 @@ impl Session {
             && let Some(first_byte) = input.get(used_bytes)
         {
             self.protocol = Protocol::from_first_byte(*first_byte);
-            if let Some(reason) = self.protocol.refusal_reason(context.shared.config.protocol) {
+            // A login may be the reason why a protocol is not served, and here is none.
+            if !context.connection.serves_statistics_only
+                && let Some(reason) = self.protocol.refusal_reason(context.shared.config.protocol)
+            {
                 self.state = State::Closed;
                 return Progress { used_bytes: 0, run_end: RunEnd::Close(reason) };
             }
@@ -92,6 +96,7 @@ impl Session {
                 }
                 State::Upload(_) => self.continue_upload(&mut run),
                 State::Login(_) => self.serve_login(&mut run),
+                State::Statistics => self.serve_statistics(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
                 State::Closed => Some(RunEnd::Close(CloseReason::MalformedInput)),
             };
@@ -136,7 +141,7 @@ impl Session {
     /// Whether the stream is between two commands, or before a login.
     pub(crate) fn is_idle(&self) -> bool {
         match &self.state {
-            State::Command | State::ProxyHeader => true,
+            State::Command | State::Statistics | State::ProxyHeader => true,
             State::Login(login) => login.is_idle(),
             _ => false,
         }

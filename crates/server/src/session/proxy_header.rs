@@ -5,7 +5,7 @@
 
 use glasscache_protocol::proxy_header::{self, Parsed};
 
-use super::state::{Session, State};
+use super::state::{Access, Session, State};
 use crate::session::context::Context;
 use crate::shared::connection_info::CloseReason;
 
@@ -30,7 +30,7 @@ impl Session {
                 if let Some(client) = client {
                     context.connection.set_proxied_client(client);
                 }
-                self.state = State::initial(context.shared.logins.are_required());
+                self.state = State::initial(Access::of(context.connection, &context.shared.logins));
                 Ok(Some(used))
             }
         }

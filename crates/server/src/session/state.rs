@@ -11,8 +11,8 @@ use crate::session::execute::{StopReason, StoppedLookup};
 use crate::session::output::OutputPosition;
 use crate::shared::attempt_queue::Queued;
 use crate::shared::config::Protocols;
-use crate::shared::connection_info::CloseReason;
-use crate::shared::logins::Attempt;
+use crate::shared::connection_info::{CloseReason, ConnectionInfo};
+use crate::shared::logins::{Attempt, Logins};
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::WatchFilter;
 
@@ -70,16 +70,46 @@ pub(super) enum State {
     ProxyHeader,
     /// Before the login.
     Login(Box<LoginState>),
+    /// At the start of a line or packet of a connection that may only read statistics.
+    Statistics,
     /// After an invalid value length: the next bytes may be the value, so nothing is executed.
     Desynchronised,
     /// Nothing more is served.
     Closed,
 }
 
+/// What a connection may do from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everything.
+    All,
+    /// Nothing but a login, and then everything.
+    Login,
+    /// Nothing but to read statistics.
+    Statistics,
+}
+
+impl Access {
+    /// That of a connection.
+    pub(crate) fn of(connection: &ConnectionInfo, logins: &Logins) -> Access {
+        if connection.serves_statistics_only {
+            Access::Statistics
+        } else if logins.are_required() {
+            Access::Login
+        } else {
+            Access::All
+        }
+    }
+}
+
 impl State {
     /// The state in which a connection begins.
-    pub(super) fn initial(requires_login: bool) -> State {
-        if requires_login { State::Login(Box::default()) } else { State::Command }
+    pub(super) fn initial(access: Access) -> State {
+        match access {
+            Access::All => State::Command,
+            Access::Login => State::Login(Box::default()),
+            Access::Statistics => State::Statistics,
+        }
     }
 }
 

@@ -45,19 +45,19 @@ impl Cluster {
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
-    pub(crate) fn reload(&self) -> String {
+    pub(crate) fn reload(&self) -> Result<String, String> {
         let Some((path, nodes_file)) = &self.file else {
-            return "nothing to read again: there is no --cluster-file".to_owned();
+            return Ok("nothing to read again: there is no --cluster-file".to_owned());
         };
         let display = path.display();
         let file_version = file_version(path);
         match read_description(path) {
             Ok(text) => {
                 *lock(nodes_file) = NodesFile { file_version, text };
-                format!("cluster-file: {display} was read again")
+                Ok(format!("cluster-file: {display} was read again"))
             }
             Err(error_text) => {
-                format!("cluster-file: {display} {error_text}; the nodes stay as they were")
+                Err(format!("cluster-file: {display} {error_text}; the nodes stay as they were"))
             }
         }
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use crate::shared::error::Error;
+use crate::shared::log_output::LogStyle;
 
 /// Settings of one server, fixed at start unless a command changes them.
 #[derive(Debug, Clone)]
@@ -65,6 +66,10 @@ pub struct Config {
     /// Lines on stderr about refusals and, depending on `verbosity`, about connections, commands and replies. Off
     /// if the server is part of another program.
     pub log: bool,
+    /// The form of these lines.
+    pub log_style: LogStyle,
+    /// The file in which they are kept; `None` is stderr.
+    pub log_file: Option<PathBuf>,
     /// The commit that the program was built from, for `stats glasscache`.
     pub commit: Option<&'static str>,
     /// Each worker is pinned to one processor.
@@ -239,7 +244,26 @@ pub enum Listen {
         path: PathBuf,
         /// `-a`: permission bits of the socket.
         mode: u32,
+        /// The number of the group of the socket; `None` is the group of the process.
+        group: Option<u32>,
     },
+    /// The same, where connections need no login and are served statistics alone.
+    Statistics(Box<Listen>),
+}
+
+impl Listen {
+    /// The address with its transport, whatever is served there.
+    pub(crate) fn transport(&self) -> &Listen {
+        match self {
+            Listen::Statistics(listen) => listen.transport(),
+            listen => listen,
+        }
+    }
+
+    /// Whether connections are served statistics alone.
+    pub(crate) fn serves_statistics_only(&self) -> bool {
+        matches!(self, Listen::Statistics(_))
+    }
 }
 
 impl Default for Config {
@@ -271,6 +295,8 @@ impl Default for Config {
             detail_enabled: false,
             verbosity: 0,
             log: false,
+            log_style: LogStyle::Plain,
+            log_file: None,
             commit: None,
             pin_workers: false,
             debug: false,
@@ -295,6 +321,7 @@ impl std::fmt::Display for Listen {
         match self {
             Listen::Tcp(address) | Listen::Tls { address, .. } => write!(f, "{address}"),
             Listen::Unix { path, .. } => write!(f, "{}", path.display()),
+            Listen::Statistics(listen) => listen.fmt(f),
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct ConnectionInfo {
     proxied_client: OnceLock<SocketAddr>,
     /// Whether it is a known proxy's, and begins with a header of the PROXY protocol.
     pub(crate) has_proxy_header: bool,
+    /// Whether its listener serves statistics alone, to clients without a login.
+    pub(crate) serves_statistics_only: bool,
     /// The listening address that accepted it, as an index into the server's list.
     pub(crate) listener_index: usize,
     /// The second of its last command.
@@ -67,6 +69,7 @@ impl ConnectionInfo {
             socket_peer,
             proxied_client: OnceLock::new(),
             has_proxy_header: false,
+            serves_statistics_only: false,
             listener_index,
             last_command_s: AtomicU32::new(now_s),
             held_memory: HeldMemory::default(),
@@ -122,6 +125,8 @@ pub(crate) enum CloseReason {
     NoProxyHeader,
     /// It sent what cannot be a login, or too much.
     InputBeforeLogin,
+    /// It sent a value to an address that serves statistics alone.
+    NotStatistics,
     /// It did not log in in time.
     LoginTimeout,
     /// It had not logged in when newer connections needed its place.
@@ -157,6 +162,7 @@ impl CloseReason {
             | CloseReason::BinaryProtocol
             | CloseReason::NoProxyHeader
             | CloseReason::InputBeforeLogin
+            | CloseReason::NotStatistics
             | CloseReason::LoginTimeout
             | CloseReason::Displaced
             | CloseReason::LoginFailed
@@ -184,6 +190,9 @@ impl CloseReason {
             }
             CloseReason::InputBeforeLogin => {
                 "it sent something else than a login, or more than 512 bytes, before it logged in"
+            }
+            CloseReason::NotStatistics => {
+                "it sent a value to an address that serves statistics alone (noauth:)"
             }
             CloseReason::LoginTimeout => "it did not log in within a second",
             CloseReason::Displaced => {

@@ -19,6 +19,9 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The log file cannot be opened.
+    #[error("log-file: {path} cannot be opened: {error}", path = .0.display(), error = .1)]
+    LogFile(PathBuf, std::io::Error),
     /// The running server could not be replaced: it continues.
     #[error("replace (--replace): {0}")]
     Replace(String),

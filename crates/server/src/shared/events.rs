@@ -11,6 +11,7 @@ use glasscache_store::{EvictedItem, Seconds};
 
 use crate::shared::Shared;
 use crate::shared::connection_info::{ConnectionInfo, Peer};
+use crate::shared::log_output::LogLevel;
 use crate::shared::watchers::{Subject, kind};
 
 /// Publishes a line to the watchers whose filter it matches.
@@ -18,9 +19,12 @@ pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[
     if let Some(serial) = shared.watchers.publish(kind, subject, text)
         && shared.logs_at(1)
     {
-        shared.log.queue_line(format!(
-            "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
-        ));
+        shared.log.queue_line(
+            LogLevel::Warning,
+            format!(
+                "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
+            ),
+        );
     }
 }
 

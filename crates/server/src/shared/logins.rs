@@ -133,14 +133,14 @@ impl Logins {
     }
 
     /// Reads the file again if it has changed since, and returns a sentence about that.
-    pub(crate) fn reload_if_changed(&self) -> Option<String> {
+    pub(crate) fn reload_if_changed(&self) -> Option<Result<String, String>> {
         let (file, user_table) = self.file_and_user_table.as_ref()?;
         let has_changed = file_version(&file.path) != lock(user_table).version;
         has_changed.then(|| reload(file, user_table))
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
-    pub(crate) fn reload(&self) -> Option<String> {
+    pub(crate) fn reload(&self) -> Option<Result<String, String>> {
         let (file, user_table) = self.file_and_user_table.as_ref()?;
         Some(reload(file, user_table))
     }
@@ -153,7 +153,7 @@ impl Logins {
     }
 }
 
-fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
+fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> Result<String, String> {
     let version = file_version(&file.path);
     let read_result = read_users(file);
     let mut user_table = lock(user_table);
@@ -162,10 +162,10 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
         Ok(users) => {
             let password_count = users.password_count();
             user_table.users = Arc::new(users);
-            file_message(&file.path, &format!("was read again, {password_count} passwords"))
+            Ok(file_message(&file.path, &format!("was read again, {password_count} passwords")))
         }
         Err(error_text) => {
-            file_message(&file.path, &format!("{error_text}; the users stay as they were"))
+            Err(file_message(&file.path, &format!("{error_text}; the users stay as they were")))
         }
     }
 }
@@ -203,17 +203,17 @@ mod tests {
         assert!(accepts(&logins, "foo", "bar") && logins.reload_if_changed().is_none());
         for broken in ["", "half written"] {
             fs::write(&file.path, broken).unwrap();
-            let line = logins.reload_if_changed().unwrap();
+            let line = logins.reload_if_changed().unwrap().unwrap_err();
             assert!(line.ends_with("; the users stay as they were"), "{line}");
             // It is reported once.
             assert!(logins.reload_if_changed().is_none() && accepts(&logins, "foo", "bar"));
         }
         fs::remove_file(&file.path).unwrap();
-        let line = logins.reload_if_changed().unwrap();
+        let line = logins.reload_if_changed().unwrap().unwrap_err();
         assert!(line.contains("cannot be read"), "{line}");
         assert!(accepts(&logins, "foo", "bar"));
         fs::write(&file.path, "foo:other\nmore:users\n").unwrap();
-        let line = logins.reload_if_changed().unwrap();
+        let line = logins.reload_if_changed().unwrap().unwrap();
         assert!(line.ends_with("users was read again, 2 passwords"), "{line}");
         assert!(!accepts(&logins, "foo", "bar") && accepts(&logins, "foo", "other"));
     }

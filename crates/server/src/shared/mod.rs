@@ -26,6 +26,7 @@ pub(crate) mod key_text;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod log;
+pub(crate) mod log_output;
 pub(crate) mod logins;
 pub(crate) mod memory_file;
 pub(crate) mod password_hash;
@@ -56,7 +57,7 @@ use glasscache_store::{Counters as StoreCounters, Store};
 use crate::shared::address::Address;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
-use crate::shared::config::{Config, random_seed};
+use crate::shared::config::{Config, Listen, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
 use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
@@ -71,12 +72,14 @@ use crate::shared::prefix_table::PrefixTable;
 use crate::shared::slab_classes::SlabClassTable;
 use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
+use crate::shared::version::Version;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::{Watchers, kind};
 
 /// The state that the threads of one server share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    pub(crate) version: Version,
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
     pub(crate) slab_classes: SlabClassTable,
@@ -162,6 +165,7 @@ impl Shared {
             phases: Phases::default(),
             saves_at_stop: AtomicBool::new(false),
             baseline: Mutex::default(),
+            version: Version::new(config.commit),
             config,
             store,
             slab_classes,
@@ -184,6 +188,11 @@ impl Shared {
     pub(crate) fn logs_at(&self, verbosity: u8) -> bool {
         // LOSSY: a line may be missed right after a client changed the verbosity.
         self.verbosity.load(Ordering::Relaxed) >= verbosity && self.log.is_on()
+    }
+
+    /// Whether connections of this listener are served statistics alone.
+    pub(crate) fn serves_statistics_only(&self, listener_index: usize) -> bool {
+        self.config.listeners.get(listener_index).is_some_and(Listen::serves_statistics_only)
     }
 
     /// The seed of the order of a listing of the items: random and independent, so that the order reveals nothing

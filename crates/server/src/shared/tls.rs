@@ -80,9 +80,9 @@ impl Tls {
     ) -> Result<Option<Tls>, Error> {
         let mut client_certificate_demands: Vec<ClientCertificate> = listeners
             .iter()
-            .filter_map(|listen| match listen {
+            .filter_map(|listen| match listen.transport() {
                 Listen::Tls { client_certificate, .. } => Some(*client_certificate),
-                Listen::Tcp(_) | Listen::Unix { .. } => None,
+                _ => None,
             })
             .collect();
         client_certificate_demands.sort_unstable();

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -32,11 +32,11 @@ pub(crate) fn bind_with_mode(path: &Path, mode: u32, flags: SocketFlags) -> io::
     Ok(socket)
 }
 
-/// Gives the file of a socket of this process's user another mode.
+/// Gives the file of a socket of this process's user a group, where one is given and it has another, and a mode.
 ///
 /// # Errors
-/// The file is not a socket of this user, or its mode cannot be changed.
-pub(crate) fn change_mode(path: &Path, mode: u32) -> io::Result<()> {
+/// The file is not a socket of this user, this user is not in the group, or its mode cannot be changed.
+pub(crate) fn change_group_and_mode(path: &Path, group: Option<u32>, mode: u32) -> io::Result<()> {
     let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let status = fstat(&file)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket
@@ -46,6 +46,14 @@ pub(crate) fn change_mode(path: &Path, mode: u32) -> io::Result<()> {
     }
     // This names the opened file, wherever `path` leads by now.
     let descriptor_path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if let Some(group) = group.filter(|group| *group != status.st_gid) {
+        chown(&descriptor_path, None, Some(group)).map_err(|error| {
+            let hint = "the user of the server must be in it, or root must start the server";
+            io::Error::other(format!(
+                "it cannot have the group {group} (--unix-group): {error}; {hint}"
+            ))
+        })?;
+    }
     fs::set_permissions(descriptor_path, Permissions::from_mode(mode))
 }
 
@@ -87,15 +95,15 @@ mod tests {
         bind_with_mode(&socket, 0o600, SocketFlags::CLOEXEC).unwrap();
         fs::write(&secret, "").unwrap();
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
-        change_mode(&socket, 0o770).unwrap();
+        change_group_and_mode(&socket, None, 0o770).unwrap();
         assert_eq!(read_mode(&socket), 0o770);
         for target in [&secret, &socket] {
             symlink(target, &link).unwrap();
-            assert!(change_mode(&link, 0o777).is_err());
+            assert!(change_group_and_mode(&link, Some(0), 0o777).is_err());
             assert_eq!((read_mode(&secret), read_mode(&socket)), (0o600, 0o770));
             fs::remove_file(&link).unwrap();
         }
-        assert!(change_mode(&secret, 0o777).is_err());
+        assert!(change_group_and_mode(&secret, None, 0o777).is_err());
         assert_eq!(read_mode(&secret), 0o600);
     }
 }

@@ -493,7 +493,10 @@ fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
     let path = folder.path().join("socket");
     let config_with_mode = |mode| {
         let path = path.clone();
-        Config { listeners: vec![Listen::Unix { path, mode }], ..config(&memory_file, 8 << 20) }
+        Config {
+            listeners: vec![Listen::Unix { path, mode, group: None }],
+            ..config(&memory_file, 8 << 20)
+        }
     };
     let read_mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     let server = start(config_with_mode(0o700)).unwrap();

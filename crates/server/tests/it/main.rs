@@ -17,6 +17,7 @@ mod restart;
 mod session_rules;
 mod sockets;
 mod splits;
+mod statistics_only;
 mod timing;
 mod tls;
 mod uploads;

@@ -153,7 +153,7 @@ fn stopping_completes_begun_requests() {
 #[test]
 fn a_unix_socket_serves_and_is_removed_at_the_end() {
     let path = std::env::temp_dir().join(format!("glasscache-test-{}", std::process::id()));
-    let listen = Listen::Unix { path: path.clone(), mode: 0o700 };
+    let listen = Listen::Unix { path: path.clone(), mode: 0o700, group: None };
     let server = start(Config { listeners: vec![listen], ..config() }).unwrap();
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"mn\r\n").unwrap();
@@ -192,8 +192,10 @@ fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one()
 fn a_unix_socket_is_taken_over_from_a_dead_server_and_never_from_a_running_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let config_on_path =
-        || Config { listeners: vec![Listen::Unix { path: path.clone(), mode: 0o700 }], ..config() };
+    let config_on_path = || Config {
+        listeners: vec![Listen::Unix { path: path.clone(), mode: 0o700, group: None }],
+        ..config()
+    };
     let connect_once = || {
         let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         client.write_all(b"mn\r\n").unwrap();

@@ -24,6 +24,7 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
+use crate::target::MeasuredServer;
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
@@ -34,10 +35,10 @@ const DEFAULT_KEYS: u64 = 100_000;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 #[command(next_help_heading = "Load on any server",
-    group = clap::ArgGroup::new("load").required(true).multiple(true).args(["target", "rate", "closed", "search"]))]
+    group = clap::ArgGroup::new("load").required(true).multiple(true).args(["positional_target", "target_server", "rate", "closed", "search"]))]
 pub(crate) struct Args {
-    /// The server: host:port or unix:PATH [default with --rate, --closed or --search: one started here]
-    target: Option<String>,
+    #[command(flatten)]
+    target: MeasuredServer,
     /// Compare with this server, in interleaved rounds
     #[arg(long, value_name = "TARGET", requires = "target", conflicts_with = "search")]
     vs: Option<String>,
@@ -165,12 +166,12 @@ impl Args {
                 "--threads: each thread needs a connection (--connections)",
             ));
         }
-        if self.target.is_none() && self.access.is_given() {
+        if self.target.address().is_none() && self.access.is_given() {
             return Err(access::missing_target_failure());
         }
         let credentials = self.access.read_credentials()?;
         let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
-        let mut targets = vec![open(self.target.as_deref())?];
+        let mut targets = vec![open(self.target.address())?];
         if let Some(vs_address) = &self.vs {
             targets.push(open(Some(vs_address))?);
         }

@@ -16,6 +16,7 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report};
+use crate::target::MeasuredServer;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,8 +32,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The server: host:port or unix:PATH [default: one started here]
-    target: Option<String>,
+    #[command(flatten)]
+    target: MeasuredServer,
     /// Compare with this server, in interleaved rounds
     #[arg(long, value_name = "TARGET")]
     vs: Option<String>,
@@ -156,10 +157,10 @@ impl Args {
         if self.widths.iter().any(|&width| width == 0 || width > 10_000) {
             return Err(Failure::usage("--widths: a multi-get has 1 to 10000 keys"));
         }
-        if self.vs.is_some() && self.target.is_none() {
+        if self.vs.is_some() && self.target.address().is_none() {
             return Err(Failure::usage("--vs compares with a target: name that one, too"));
         }
-        if self.target.is_none() && self.access.is_given() {
+        if self.target.address().is_none() && self.access.is_given() {
             return Err(access::missing_target_failure());
         }
         if self.via.is_some() && self.access.is_given() {
@@ -177,7 +178,7 @@ impl Args {
     fn open_targets(&self) -> Result<Vec<LiveTarget>, Failure> {
         let credentials = self.access.read_credentials()?;
         let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
-        let mut targets = vec![open(self.target.as_deref())?];
+        let mut targets = vec![open(self.target.address())?];
         if let Some(vs_address) = &self.vs {
             targets.push(open(Some(vs_address))?);
         }

@@ -62,8 +62,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Server as host:port or path of a unix socket
-    #[arg(value_name = "SERVER", required_unless_present = "listen")]
+    #[arg(value_name = "SERVER", required_unless_present_any = ["listen", "named_server"])]
     server: Option<String>,
+    /// The same, as other commands take it
+    #[arg(id = "named_server", long = "server", short = 's', value_name = "SERVER", conflicts_with_all = ["server", "listen"])]
+    named_server: Option<String>,
     /// Record a program that cannot be changed: listen here, and pass everything on to --to
     #[arg(long, value_name = "ADDR", requires = "to", conflicts_with = "server")]
     listen: Option<String>,
@@ -126,7 +129,7 @@ impl Args {
             }
             return proxy::run(&self, (listen, to), out);
         }
-        let server = self.server.clone().unwrap_or_default();
+        let server = self.server.clone().or(self.named_server.clone()).unwrap_or_default();
         let recording = WatchRecording {
             server,
             access: self.access,

@@ -15,19 +15,23 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use glasscache_server as server;
+use glasscache_server::{self as server, LogLevel};
 
 use super::filter_tcp_addresses;
 use super::runtime_files::{RuntimeFile, write_pid_file, write_port_file};
+use super::start_message::format_start_message;
 use crate::daemon::Detachment;
 use crate::output::Failure;
 use crate::server_signals::ServerSignals;
-use crate::settings::Settings;
+use crate::settings::{ListenAddress, Settings};
 
 /// What the start leaves to be done.
 pub(super) struct Remaining<'s> {
     pub(super) settings: &'s Settings,
     pub(super) config_file: Option<&'s Path>,
+    pub(super) listen_addresses: &'s [ListenAddress],
+    /// Printed before the start; a log file has them too.
+    pub(super) warnings: Vec<String>,
     /// Written before the start, unless the server replaces another one.
     pub(super) pid_file: Option<RuntimeFile>,
     /// Of a daemon.
@@ -40,21 +44,29 @@ pub(super) fn run_until_stopped(
     signals: &ServerSignals,
     remaining: Remaining<'_>,
 ) {
-    let Remaining { settings, config_file, mut pid_file, detachment } = remaining;
+    let Remaining { settings, config_file, listen_addresses, warnings, mut pid_file, detachment } =
+        remaining;
     let control = running.control();
     signals.set_server(control.clone());
     let tcp_addresses = filter_tcp_addresses(&running.addresses());
     if settings.replace {
         // Until now they were those of the other process.
-        let log_failure = |failure: &Failure| control.log(failure.to_text());
+        let log_failure = |failure: &Failure| control.log(LogLevel::Error, failure.to_text());
         if let Ok(Some(file)) = write_port_file(&tcp_addresses, &[]).inspect_err(log_failure) {
             file.keep_file();
         }
         pid_file = write_pid_file(settings).inspect_err(log_failure).unwrap_or(None);
     }
-    control.log(format_start_message(settings, config_file, &tcp_addresses));
+    let start_message =
+        format_start_message(settings, config_file, listen_addresses, &tcp_addresses);
+    control.log(LogLevel::Info, start_message);
+    if settings.log_file.is_some() {
+        for warning in warnings {
+            control.log(LogLevel::Warning, format!("glasscache: {warning}"));
+        }
+    }
     if let Some(message) = format_http_message(settings, running.http_addresses()) {
-        control.log(message);
+        control.log(LogLevel::Info, message);
     }
     // It does not matter whether systemd receives the notification.
     if settings.replace {
@@ -65,8 +77,10 @@ pub(super) fn run_until_stopped(
     if let Some(detachment) = detachment {
         // The terminal that started the daemon shows the lines up to here.
         control.flush_log();
-        if let Err(failure) = detachment.report_ready(settings.verbosity > 0) {
-            control.log(failure.to_text());
+        if let Err(failure) =
+            detachment.report_ready(settings.verbosity > 0 && settings.log_file.is_none())
+        {
+            control.log(LogLevel::Error, failure.to_text());
         }
     }
     let is_replaced = running.join();
@@ -84,30 +98,4 @@ fn format_http_message(settings: &Settings, addresses: &[SocketAddr]) -> Option<
     let metrics = metrics.map(|address| format!("http://{address}/metrics"));
     let urls: Vec<String> = page.into_iter().chain(metrics).collect();
     (!urls.is_empty()).then(|| format!("glasscache serves HTTP on {}", urls.join(" and ")))
-}
-
-/// One line with the address, for users who start a server by hand.
-fn format_start_message(
-    settings: &Settings,
-    config_file: Option<&Path>,
-    addresses: &[SocketAddr],
-) -> String {
-    let memory_mib = settings.memory_bytes >> 20;
-    let address_texts: Vec<String> = match &settings.unix_socket {
-        Some(path) => vec![path.display().to_string()],
-        None => addresses.iter().map(ToString::to_string).collect(),
-    };
-    // Whoever replaces a memcached by this expects that other machines can connect.
-    let is_local = settings.unix_socket.is_none()
-        && !addresses.is_empty()
-        && addresses.iter().all(|address| address.ip().is_loopback());
-    format!(
-        "glasscache {} listens on {}{} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)",
-        env!("CARGO_PKG_VERSION"),
-        if address_texts.is_empty() { "nothing".to_owned() } else { address_texts.join(", ") },
-        if is_local { " (this machine only)" } else { "" },
-        settings.threads,
-        config_file.map_or_else(String::new, |path| format!(", settings from {}", path.display())),
-        std::process::id(),
-    )
 }

@@ -2,7 +2,7 @@
 
 use glasscache_server as server;
 
-use super::config::{build_http_settings, build_server_config, find_users_file};
+use super::config::{FoundOnMachine, build_http_settings, build_server_config, find_users_file};
 use super::machine_memory::warn_about_memory;
 use super::{failure, runtime_files};
 use crate::daemon;
@@ -52,14 +52,17 @@ impl CheckedSettings {
         let addresses = parse_listen_addresses(&settings).map_err(Failure::usage)?;
         check_reachable(&settings, &addresses)?;
         let mut warnings = Vec::new();
+        let mut unix_group = None;
         if is_for_this_machine {
             daemon::check_user(settings.user.as_deref())?;
+            unix_group = settings.unix_group.as_deref().map(daemon::find_group).transpose()?;
             warnings.extend(lower_connections(&mut settings)?);
             warnings.extend(warn_about_memory(settings.memory_bytes));
         }
         let users_file = find_users_file(&settings)?;
         let http = build_http_settings(&settings)?;
-        let config = build_server_config(&settings, &addresses, users_file, is_debug);
+        let found = FoundOnMachine { users_file, unix_group };
+        let config = build_server_config(&settings, &addresses, found, is_debug);
         let config = server::Config { http, ..config };
         Ok(CheckedSettings { settings, addresses, config, is_debug, warnings })
     }
@@ -88,12 +91,20 @@ impl CheckedSettings {
 }
 
 fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(), Failure> {
-    if settings.public || settings.requires_login() {
+    if settings.public {
         return Ok(());
     }
-    let Some(address) = find_public_address(addresses) else {
+    let Some(public) = find_public_address(addresses, settings.requires_login()) else {
         return Ok(());
     };
+    let address = public.address;
+    if public.statistics_only {
+        let message = format!(
+            "listen (-l): noauth:{address} can be reached by other machines, which could read the statistics without a login"
+        );
+        return Err(Failure::usage(message)
+            .with_hint("add --public if a firewall protects it, or use noauth:127.0.0.1"));
+    }
     let message = format!(
         "listen (-l): {address} can be reached by other machines, and clients need neither a login nor a certificate"
     );

@@ -1,5 +1,6 @@
 //! The settings of a server, as the crate of the server wants them.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use glasscache_server as server;
@@ -11,11 +12,18 @@ use crate::settings::{ListenAddress, Settings, parse_http_address};
 /// memcached's environment variable for the password database of SASL.
 const PASSWORD_VARIABLE: &str = "MEMCACHED_SASL_PWDB";
 
+/// What the settings name and only this machine knows.
+pub(super) struct FoundOnMachine {
+    pub(super) users_file: Option<server::UsersFile>,
+    /// The number of the group of the unix socket.
+    pub(super) unix_group: Option<u32>,
+}
+
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
 pub(super) fn build_server_config(
     settings: &Settings,
     addresses: &[ListenAddress],
-    users_file: Option<server::UsersFile>,
+    found: FoundOnMachine,
     is_debug: bool,
 ) -> server::Config {
     let mut listeners: Vec<server::Listen> = addresses.iter().map(to_listener).collect();
@@ -23,6 +31,7 @@ pub(super) fn build_server_config(
         listeners.push(server::Listen::Unix {
             path: to_absolute_path(path, settings),
             mode: settings.unix_mask,
+            group: found.unix_group,
         });
     }
     server::Config {
@@ -37,7 +46,7 @@ pub(super) fn build_server_config(
             "binary" => server::Protocols::Binary,
             _ => server::Protocols::Any,
         },
-        users: users_file,
+        users: found.users_file,
         tls: build_tls_settings(settings),
         proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
@@ -54,6 +63,8 @@ pub(super) fn build_server_config(
         detail_enabled: settings.prefix_delimiter.is_some(),
         verbosity: settings.verbosity,
         log: true,
+        log_style: choose_log_style(settings, settings.log_file.is_some()),
+        log_file: settings.log_file.as_ref().map(|path| to_absolute_path(path, settings)),
         commit: option_env!("GLASSCACHE_COMMIT"),
         debug: is_debug,
         watchdog_ticks: settings.watchdog_s(),
@@ -71,11 +82,41 @@ pub(super) fn build_server_config(
     }
 }
 
+/// The form of lines on stderr or in a file: short for people at a terminal, with levels for systemd's journal, else
+/// with time and level.
+pub(super) fn choose_log_style(settings: &Settings, is_file: bool) -> server::LogStyle {
+    if settings.log_format == "json" {
+        server::LogStyle::Json
+    } else if is_file {
+        server::LogStyle::Timed
+    } else if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref()) {
+        server::LogStyle::Journal
+    } else if io::stderr().is_terminal() {
+        server::LogStyle::Plain
+    } else {
+        server::LogStyle::Timed
+    }
+}
+
+/// Whether stderr is the connection to systemd's journal that this value of `JOURNAL_STREAM` names by device and inode
+/// (systemd.exec(5)): a process that was started from a unit inherits the variable whatever its stderr is.
+fn is_journal(journal_stream: Option<&str>) -> bool {
+    let Ok(status) = rustix::fs::fstat(rustix::stdio::stderr()) else {
+        return false;
+    };
+    journal_stream == Some(&format!("{}:{}", status.st_dev, status.st_ino))
+}
+
 fn to_listener(listen_address: &ListenAddress) -> server::Listen {
     let address = listen_address.address;
-    match listen_address.tls {
+    let listener = match listen_address.tls {
         None => server::Listen::Tcp(address),
         Some(client_certificate) => server::Listen::Tls { address, client_certificate },
+    };
+    if listen_address.statistics_only {
+        server::Listen::Statistics(Box::new(listener))
+    } else {
+        listener
     }
 }
 

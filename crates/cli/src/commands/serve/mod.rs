@@ -11,16 +11,19 @@ mod checked_settings;
 mod config;
 mod machine_memory;
 mod runtime_files;
+mod start_message;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
+use std::time::SystemTime;
 
-use glasscache_server as server;
+use glasscache_server::{self as server, LogLevel, LogStyle};
 
 use self::after_start::Remaining;
 pub(crate) use self::checked_settings::CheckedSettings;
+use self::config::choose_log_style;
 use self::runtime_files::{RuntimeFile, write_pid_file, write_port_file};
 use crate::daemon::{self, Detachment};
 use crate::output::{Exit, Failure, Output};
@@ -42,21 +45,21 @@ impl Args {
         let is_launcher = resolved.settings.daemon && !daemon::is_child();
         // The daemon prints them itself.
         if !is_launcher {
-            print_warnings(&resolved.warnings);
+            print_warnings(&resolved.settings, &resolved.warnings);
             print_settings_without_effect(&resolved);
         }
         let checked = CheckedSettings::new(resolved)?;
         if is_launcher {
             return daemon::launch();
         }
-        print_warnings(&checked.warnings);
+        print_warnings(&checked.settings, &checked.warnings);
         serve(checked, self.flags.config_file().as_deref())
     }
 }
 
-fn print_warnings(warnings: &[String]) {
+fn print_warnings(settings: &Settings, warnings: &[String]) {
     for warning in warnings {
-        print_warning(warning);
+        print_early_line(settings, LogLevel::Warning, &format!("glasscache: {warning}"));
     }
 }
 
@@ -66,27 +69,29 @@ fn print_settings_without_effect(resolved: &ResolvedSettings) {
     }
     for assigned in &resolved.assigned_settings {
         if let Some(reason) = assigned.setting.no_effect_reason {
-            print_warning(&format!("{} has no effect: {reason}", assigned.setting.name));
+            let warning = format!("{} has no effect: {reason}", assigned.setting.name);
+            print_warnings(&resolved.settings, &[warning]);
         }
     }
 }
 
-/// Prints a warning of a server that is not running yet; what stderr does not take is lost, because nothing may wait
-/// for it.
-fn print_warning(warning: &str) {
-    server::print_without_waiting(&format!("glasscache: {warning}\n"));
+/// Prints a line of a server that is not running yet on stderr; what that does not take is lost, because nothing may
+/// wait for it.
+fn print_early_line(settings: &Settings, level: LogLevel, text: &str) {
+    let style = choose_log_style(settings, false);
+    server::print_without_waiting(&style.format(level, SystemTime::now(), text));
 }
 
 fn serve(checked: CheckedSettings, config_file: Option<&Path>) -> Result<Exit, Failure> {
-    let CheckedSettings { ref settings, addresses, mut config, is_debug, .. } = checked;
+    let CheckedSettings { ref settings, addresses, mut config, is_debug, mut warnings } = checked;
     if settings.daemon {
         daemon::leave_session()?;
     }
     if settings.core_dumps {
         daemon::allow_core_files()?;
     }
-    report_panics_without_waiting();
-    let signals = ServerSignals::handle()?;
+    report_panics_without_waiting(choose_log_style(settings, false));
+    let signals = ServerSignals::handle(settings.save_on_term)?;
     let reserved_sockets =
         if is_debug && !settings.replace { reserve_udp(settings, &addresses)? } else { Vec::new() };
     config.display.udp =
@@ -94,26 +99,28 @@ fn serve(checked: CheckedSettings, config_file: Option<&Path>) -> Result<Exit, F
     let udp_addresses = config.display.udp.clone();
     let detachment = settings.daemon.then(Detachment::prepare).transpose()?;
     let (running, pid_file) = if settings.replace {
-        let outcome = replace(settings, config, &signals);
+        let outcome = replace(settings, config, &signals, &mut warnings);
         (outcome.map_err(|failure| signals.exit_if_cancelled(failure))?, None)
     } else {
-        start(settings, config, &udp_addresses)?
+        start(settings, config, &udp_addresses, &mut warnings)?
     };
     // Nothing fails, prints or waits after this.
-    let remaining = Remaining { settings, config_file, pid_file, detachment };
+    let listen_addresses = &addresses;
+    let remaining =
+        Remaining { settings, config_file, listen_addresses, warnings, pid_file, detachment };
     after_start::run_until_stopped(running, &signals, remaining);
     Ok(Exit::Success)
 }
 
 /// A thread that panics must end the process, and not wait for a stderr that nobody reads.
-fn report_panics_without_waiting() {
-    std::panic::set_hook(Box::new(|info| {
+fn report_panics_without_waiting(style: LogStyle) {
+    std::panic::set_hook(Box::new(move |info| {
         let backtrace = Backtrace::capture();
         let text = match backtrace.status() {
-            BacktraceStatus::Captured => format!("glasscache: {info}\n{backtrace}\n"),
-            _ => format!("glasscache: {info}\n"),
+            BacktraceStatus::Captured => format!("glasscache: {info}\n{backtrace}"),
+            _ => format!("glasscache: {info}"),
         };
-        server::print_without_waiting(&text);
+        server::print_without_waiting(&style.format(LogLevel::Error, SystemTime::now(), &text));
     }));
 }
 
@@ -122,10 +129,12 @@ fn start(
     settings: &Settings,
     config: server::Config,
     udp_addresses: &[SocketAddr],
+    warnings: &mut Vec<String>,
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let bound = server::bind(config).map_err(|error| failure(&error))?;
     let prepared = prepare_as_user(settings, bound)?;
-    print_warnings(prepared.warnings());
+    print_warnings(settings, prepared.warnings());
+    warnings.extend_from_slice(prepared.warnings());
     let tcp_addresses = filter_tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
         file.keep_file();
@@ -141,6 +150,13 @@ fn prepare_as_user(
     bound: server::BoundServer,
 ) -> Result<server::PreparedServer, Failure> {
     let user = settings.user.as_deref().unwrap_or("root");
+    let bound = match &settings.unix_group {
+        Some(group) => {
+            let bind = || bound.bind_unix_sockets();
+            daemon::run_as_user_in_group(user, group, bind)?.map_err(|error| failure(&error))?
+        }
+        None => bound,
+    };
     if let Some(path) = &settings.memory_file {
         daemon::give_memory_file(user, path)?;
     }
@@ -167,6 +183,7 @@ fn replace(
     settings: &Settings,
     config: server::Config,
     signals: &ServerSignals,
+    warnings: &mut Vec<String>,
 ) -> Result<server::RunningServer, Failure> {
     let prepared = server::prepare_replacement(config).map_err(|error| failure(&error))?;
     signals.set_cancellation(prepared.cancellation());
@@ -176,7 +193,8 @@ fn replace(
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
-    print_warnings(&prepared.warnings());
+    print_warnings(settings, &prepared.warnings());
+    warnings.extend(prepared.warnings());
     let connected = prepared.connect().map_err(|error| failure(&error))?;
     if settings.lock_memory {
         // The memory is mapped now, and the other server still serves.
@@ -191,7 +209,7 @@ fn replace(
 /// Locks the memory that is mapped, or warns.
 fn lock_memory(settings: &Settings) {
     if let Err(failure) = daemon::lock_memory(settings.user.as_deref()) {
-        server::print_without_waiting(&format!("{}\n", failure.to_text()));
+        print_early_line(settings, LogLevel::Warning, &failure.to_text());
     }
 }
 

@@ -11,12 +11,13 @@ use super::{ServeReason, Worker};
 use crate::net::accept_queue::AcceptedConnection;
 use crate::net::connection::{Connection, InheritedState};
 use crate::net::stream::Stream;
-use crate::session::Session;
 use crate::session::command_log;
+use crate::session::{Access, Session};
 use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
+use crate::shared::log_output::LogLevel;
 use crate::shared::stalled;
 
 impl Worker {
@@ -65,7 +66,9 @@ impl Worker {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
         }
         match reason.log_message() {
-            Some(message) if shared.logs_at(1) => shared.log.queue_line(format_line(message)),
+            Some(message) if shared.logs_at(1) => {
+                shared.log.queue_line(LogLevel::Info, format_line(message));
+            }
             // At any verbosity: the user sees only a timeout.
             Some(message) => {
                 let kind = match reason {
@@ -78,7 +81,7 @@ impl Worker {
             None => {}
         }
         if shared.logs_at(2) {
-            shared.log.queue_line(command_log::describe_connection(info, false));
+            shared.log.queue_line(LogLevel::Debug, command_log::describe_connection(info, false));
         }
     }
 
@@ -103,8 +106,7 @@ impl Worker {
         let connection = if let Some(state) = inherited_state {
             Connection::inherit(stream, info, *state, &self.shared.peer_memory)
         } else {
-            let requires_login = self.shared.logins.are_required();
-            let session = Session::new(requires_login, has_proxy_header);
+            let session = Session::new(Access::of(&info, &self.shared.logins), has_proxy_header);
             Connection::new(stream, info, session)
         };
         let slot_key = self.connections.insert(connection);

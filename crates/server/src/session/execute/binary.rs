@@ -13,7 +13,6 @@ use crate::session::dump::{Dump, FramedDump};
 use crate::session::output::Output;
 use crate::session::stats;
 use crate::shared::connection_info::CloseReason;
-use crate::shared::version::VERSION;
 
 /// Tokens of a statistics request, at most; more are ignored.
 const TOKENS_MAX: usize = 4;
@@ -40,7 +39,9 @@ pub(crate) fn run_command<'w>(
             }
         }
         Command::Noop => binary::write_success(reply, request, 0),
-        Command::Version => binary::write_text(reply, request, VERSION.as_bytes()),
+        Command::Version => {
+            binary::write_text(reply, request, context.shared.version.text.as_bytes());
+        }
         Command::Stat(argument) => return Ok(run_stats(request, argument, context, reply)),
         Command::Quit => {
             report_success(request, 0, reply);

@@ -23,7 +23,6 @@ use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::connection_info::CloseReason;
-use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is not a batch of keys; if it has to wait for a segment, nothing is
 /// done and no reply is made.
@@ -63,7 +62,7 @@ pub(crate) fn run_command<'w>(
             out.mark_mn_reply();
         }
         Command::Version => {
-            out.bytes.extend_from_slice(VERSION_REPLY);
+            out.bytes.extend_from_slice(&context.shared.version.reply);
         }
         Command::Quit => return Ok(ConnectionEffect::Close(CloseReason::Normal)),
         Command::Admin { verb, arguments, noreply } => {

@@ -20,6 +20,7 @@ use crate::session::events;
 use crate::session::output::Output;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::log::LogKind;
+use crate::shared::log_output::LogLevel;
 
 /// One write, ready for its value.
 pub(crate) struct StoreWrite<'b> {
@@ -401,9 +402,10 @@ impl<'b> StoreWrite<'b> {
         let shared = context.shared;
         if shared.logs_at(1) {
             let (key, value_bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
-            shared.log.queue_line(format!(
-                "glasscache: refused to store {key} ({value_bytes} bytes): no memory"
-            ));
+            shared.log.queue_line(
+                LogLevel::Warning,
+                format!("glasscache: refused to store {key} ({value_bytes} bytes): no memory"),
+            );
         } else {
             shared.log.queue_line_rate_limited(LogKind::RefusedStore, context.now.0, || {
                 let limit_mb = context.store_worker.store().memory_bytes() >> 20;

@@ -6,7 +6,6 @@ use super::table::{Row, Snapshot, StatsContext, Value};
 use crate::session::rows::Rows;
 use crate::shared::sizes::INPUT_BYTES;
 use crate::shared::tls::Tls;
-use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
 pub(super) fn write_general_rows(context: StatsContext<'_>, out: &mut Vec<u8>) {
@@ -33,7 +32,7 @@ pub(crate) static GENERAL_ROWS: &[Row] = &[
     Row::new("pid", "", "process id", |_| std::process::id().into()),
     Row::new("uptime", "s", "time since the start", |s| s.context.shared.clock.uptime_s(s.context.now).into()),
     Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix_time(s.context.now).to_string().into()),
-    Row::new("version", "", "memcached's version whose commands are supported, then our own", |_| VERSION.into()),
+    Row::new("version", "", "memcached's version whose commands are supported, then our own", |s| s.context.shared.version.text.clone().into()),
     // Not linked: exporters that print it need a value that looks like a version.
     Row::new("libevent", "", "always \"none\"; libevent is not used", |_| "none".into()),
     Row::new("pointer_size", "bits", "size of a pointer", |_| usize::BITS.into()),

@@ -87,6 +87,20 @@ pub(crate) fn run_stats(
     ConnectionEffect::Continue
 }
 
+/// Whether a group of statistics, by its first argument, neither has keys or parts of them nor changes anything: these
+/// need no login at an address for statistics.
+pub(crate) fn is_group_without_keys(group: Option<&[u8]>) -> bool {
+    match group {
+        None => true,
+        Some(name) => {
+            matches!(
+                name,
+                b"settings" | b"items" | b"slabs" | b"sizes" | b"conns" | b"curve" | b"glasscache"
+            )
+        }
+    }
+}
+
 fn set_detail_enabled(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     if !context.shared.config.dump_enabled {
         return out.extend_from_slice(replies::DETAIL_DISABLED);

@@ -64,9 +64,9 @@ impl SettingsWriter<'_, '_> {
 
     fn write_network(&mut self) {
         let config = &self.context.shared.config;
-        let unix_listener = config.listeners.iter().find_map(|listen| match listen {
-            Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
-            Listen::Tcp(_) | Listen::Tls { .. } => None,
+        let unix_listener = config.listeners.iter().find_map(|listen| match listen.transport() {
+            Listen::Unix { path, mode, .. } => Some((path.display().to_string(), *mode)),
+            _ => None,
         });
         let (path, mode) = unix_listener.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
         self.write_row("maxbytes", self.context.shared.tuning.get().memory_bytes);

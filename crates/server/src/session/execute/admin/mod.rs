@@ -132,8 +132,7 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
         }
     }
     if was_read {
-        let (Ok(message) | Err(message)) = reload_result;
-        context.shared.log.queue_line(format!("glasscache: refresh_certs: {message}"));
+        context.shared.log.queue_outcome("glasscache: refresh_certs", reload_result);
     }
 }
 
