@@ -397,7 +397,8 @@ mod tests {
         let mut state = 1_u64;
         for step in 0..20_000_u32 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (tag, action) = ((state >> 33) as u32 % 300 * 0x0100_0001, state >> 60);
+            let (tag, action) =
+                (((state >> 33) as u32 % 300).wrapping_mul(0x0100_0001), state >> 60);
             let queue = (state >> 50) as usize % 2;
             let position = |list: &[(u32, u32)]| list.iter().position(|entry| entry.0 == tag);
             let present = expected.iter().position(|list| position(list).is_some());
