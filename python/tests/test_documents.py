@@ -26,15 +26,19 @@ from glasscache.server import find_command
 WORDS_MAX = 700
 FIGURES_MAX = 6
 PROGRAMS_NOT_RUN = {
+    "apt-get",
     "cargo",
     "export",
     "glasscache",
+    "helm",
     "install",
     "make",
     "pip",
     "podman",
     "python3",
+    "ssh",
     "systemctl",
+    "tar",
 }
 """What `sh` blocks begin with: they install, or need another machine, so they are not run."""
 

@@ -38,6 +38,8 @@ pub(super) fn run(sampler: Sampler, interval: Duration) -> Result<(), Failure> {
     let samples = start_sampling(sampler, interval)?;
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, &samples, &is_terminated, interval);
+    // Drawing hides it, and what restores the terminal leaves it as it is.
+    terminal.show_cursor()?;
     ratatui::try_restore()?;
     result
 }
