@@ -22,6 +22,10 @@ _FENCE = re.compile(
 )
 _LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *#*$", re.MULTILINE)
+_LOG_PREFIX = re.compile(r"^[-\d]+T[:.\d]+Z [a-z]+ ", re.MULTILINE)
+"""What a line of the server's log begins with; on a terminal, which documents show, it does not."""
+_BUILD = re.compile(r"(?<=\d\.\d\.\d)\+[0-9a-f]+")
+"""The commit in the version of a build that ships."""
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -44,6 +48,7 @@ class ConsoleCommand:
     def is_printed_by(self, output: str) -> bool:
         """Whether the output is what the document shows; `...` stands for anything."""
         expected = "\n".join(self.expected_lines)
+        output = _BUILD.sub("", _LOG_PREFIX.sub("", output))
         expected, output = (" ".join(text.split()) for text in (expected, output))
         if self.numbers_vary:
             expected, output = _NUMBER.sub("0", expected), _NUMBER.sub("0", output)

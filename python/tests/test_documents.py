@@ -28,11 +28,13 @@ FIGURES_MAX = 6
 PROGRAMS_NOT_RUN = {
     "apt-get",
     "cargo",
+    "curl",
     "export",
     "glasscache",
     "helm",
     "install",
     "make",
+    "openssl",
     "pip",
     "podman",
     "python3",

@@ -4,9 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import glasscache
 import pytest
 
-PACKAGE_PARENT = str(Path(__file__).parents[1])
+PACKAGE_PARENT = str(Path(glasscache.__file__).parents[1])
 
 OWN_MODULES_OF_THE_PACKAGE = {"glasscache", "glasscache._native"}
 
