@@ -63,7 +63,8 @@ wait_until_busy() {
         sleep 0.1
     done
 }
-trap 'kill $(jobs -p) 2>/dev/null' EXIT
+# A function in the background is a shell, whose program does not end with it.
+trap 'for job in $(jobs -p); do pkill -P "$job"; kill "$job"; done 2>/dev/null' EXIT
 """
 
 

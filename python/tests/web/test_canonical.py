@@ -122,8 +122,12 @@ def exchanges(
     kind: str, cache: Any, rng: random.Random, count: int
 ) -> Iterator[tuple[Exchange, View, Any]]:
     """Yield random exchanges, what the application is handed, and the request as it was sent."""
+    heads = [random_head(rng)]
     for _ in range(count):
-        path, query, fields = random_head(rng)
+        # An earlier one again, whose scheme, mount and server may be others: it often has the same key.
+        head = rng.choice(heads) if rng.random() < 0.2 else random_head(rng)
+        heads.append(head)
+        path, query, fields = head
         request: Any
         if kind == "asgi":
             sent = asgi_scope(rng, path, query, fields)
@@ -164,8 +168,7 @@ def test_requests_with_one_key_are_one_request_for_the_application(kind: str) ->
             shared_key_count += first_sent is not sent
             texts = [(rule.when, rule.then) for rule in rules.rules]
             assert read == first_read, (seed, texts, sent, first_sent)
-    # A random walk of few requests has a dozen of them, now and then fewer.
-    assert shared_key_count > REQUEST_COUNT // 400
+    assert shared_key_count > REQUEST_COUNT // 200
 
 
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
