@@ -1,4 +1,4 @@
-//! `glasscache stop`: stops a server of this machine where there is no shell that could send a signal, as in a container.
+//! `glasscache stop`: stops a server on this machine, also in a container that has no shell to send a signal from.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -187,7 +187,7 @@ pub(crate) fn connect_to(port: u16) -> TestConnection {
     TestConnection::new(stream)
 }
 
-/// The text of a line of a log that is no terminal's, which begins with a time and a level.
+/// The text of a log line without its time and level, which are written if stderr is not a terminal.
 pub(crate) fn strip_time_and_level(line: &str) -> &str {
     let parts: Vec<&str> = line.splitn(3, ' ').collect();
     let [time, level, text] = parts[..] else {

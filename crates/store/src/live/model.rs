@@ -33,6 +33,9 @@ const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// More than this gains nothing.
 const MEMORY_BYTES_MAX: u64 = 4 << 20;
 
+/// Events about sampled keys between two looks at the memory that they take: some 30 KB at all sizes together.
+const EVENTS_PER_MEMORY_CHECK: u32 = 128;
+
 /// With fewer sampled items a curve would be noise.
 const ITEMS_MIN: usize = 250;
 
@@ -165,7 +168,7 @@ impl LiveModel {
 
     fn take_events(&mut self) -> u64 {
         let store = Arc::clone(&self.store);
-        let (mut event_count, mut request_count) = (0, 0);
+        let (mut event_count, mut request_count, mut sampled_count) = (0, 0, 0);
         let dropped = store.sampling.take_events(|event| {
             event_count += 1;
             if event.requests > 0 {
@@ -174,6 +177,10 @@ impl LiveModel {
                 self.prefixes.add_request(event);
             } else if sampling::is_sampled(event.hash, self.sample.keys_per_sample) {
                 self.sample.apply(event);
+                sampled_count += 1;
+                if sampled_count % EVENTS_PER_MEMORY_CHECK == 0 {
+                    self.keep_memory_limit();
+                }
             }
         });
         if event_count >= EVENTS_TO_COMPARE && dropped * DROPPED_DIVISOR > event_count {
@@ -279,7 +286,7 @@ impl LiveModel {
         let interval = gets / REQUEST_SAMPLES_PER_S;
         let interval = interval.clamp(REQUEST_INTERVAL_MIN, REQUEST_INTERVAL_MAX) as u32;
         self.store.sampling.set_request_interval(interval);
-        while self.used_bytes() > self.memory_limit_bytes() && self.lower_rate() {}
+        self.keep_memory_limit();
         if input.elapsed_ms.saturating_sub(self.last_rate_check.elapsed_ms)
             < u64::from(RATE_PERIOD_S) * 1000
         {
@@ -303,6 +310,11 @@ impl LiveModel {
             self.set_cold(CurveState::Warming, input.now);
             self.sample.window.clear();
         }
+    }
+
+    /// Samples fewer keys until the memory for it is below its limit.
+    fn keep_memory_limit(&mut self) {
+        while self.used_bytes() > self.memory_limit_bytes() && self.lower_rate() {}
     }
 
     /// Samples half of the keys; false if it is one in the maximum already.

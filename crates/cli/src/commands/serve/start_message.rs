@@ -61,7 +61,7 @@ fn describe_addresses(
     groups.iter().map(format_group).collect::<Vec<String>>().join(", ")
 }
 
-/// Who can connect to a TCP address. Whoever replaces a memcached expects that other machines can.
+/// The start message's words for who can reach a TCP address: a user who replaces memcached expects that other machines can.
 fn describe_clients(
     settings: &Settings,
     listen_address: &ListenAddress,
@@ -83,7 +83,7 @@ fn describe_clients(
     clients
 }
 
-/// Who can connect to the unix socket.
+/// The same for the unix socket.
 fn describe_local_clients(settings: &Settings) -> String {
     let mut clients = format!("mode {:03o}", settings.unix_mask);
     if let Some(group) = &settings.unix_group {

@@ -10,7 +10,7 @@ use glasscache_lab::text::{
 
 use super::sampler::{Figures, Row};
 
-/// The width where there is no terminal: all columns fit.
+/// The width if stdout is not a terminal: all columns fit.
 pub(super) const TABLE_WIDTH_MAX: usize = 1000;
 
 /// What is not known.
