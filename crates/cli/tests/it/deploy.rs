@@ -78,6 +78,17 @@ fn accepts_the_containers_arguments_which_do_not_use_root() {
 }
 
 #[test]
+fn what_the_container_copies_is_not_ignored() {
+    let containerfile = read_deploy_file("Containerfile");
+    let source = containerfile.lines().find_map(|line| line.strip_prefix("COPY ")).unwrap();
+    let folder = source.split(' ').next().unwrap().trim_end_matches('/');
+    let ignored = read_deploy_file("../.dockerignore");
+    assert!(ignored.lines().any(|line| line.strip_prefix('!') == Some(folder)), "{ignored}");
+    let builds = read_deploy_file("../scripts/dist");
+    assert!(builds.contains("out=build/dist\n") && builds.contains("\"$out/container/"), "{folder}");
+}
+
+#[test]
 fn the_unit_is_hardened_as_documented() {
     let analyze = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
