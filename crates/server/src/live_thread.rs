@@ -40,6 +40,7 @@ fn read_input(shared: &Shared, started_at: Instant) -> LiveInput {
         elapsed_ms: started_at.elapsed().as_millis() as u64,
         gets,
         misses: gets.saturating_sub(totals.get_hits + totals.touch_hits),
+        miss_time_us: shared.fill_times.mean_us(),
         cpu_us: cpu_us(ClockId::ThreadCPUTime),
         process_cpu_us: cpu_us(ClockId::ProcessCPUTime),
     }

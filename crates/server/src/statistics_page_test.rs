@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 
 use crate::session::stats::general::GENERAL_ROWS;
 use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW_PREFIX};
+use crate::session::stats::latency::{FILL, LATENCY_FIELDS};
 use crate::session::stats::live::{
     ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS,
     SAMPLING_FIELDS,
 };
+use crate::shared::command_times::COMMANDS;
 
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
@@ -45,6 +47,20 @@ fn the_page_of_statistics_matches_the_tables() {
     push_fields(&mut page, "<n>:", HOT_KEY_FIELDS);
     page += "\n## stats prefixes\n\nThe prefixes of keys with most gets, up to the character of `-D` (a colon). Refused with `-X`.\n\n";
     push_fields(&mut page, "<n>:", PREFIX_FIELDS);
+    let _ = writeln!(
+        page,
+        "\n## stats latency\n\nTimes inside the server of a sample of the commands, whatever their protocol, from the \
+         moment at which the event loop learns of input to that at which the reply is handed to the kernel; `<command>` \
+         is {}. Each key of a get of many counts.\n",
+        COMMANDS.map(|command| format!("`{command}`")).join(", ")
+    );
+    push_fields(&mut page, "<command>:", LATENCY_FIELDS);
+    let _ = writeln!(
+        page,
+        "\nThen the same rows with `{FILL}:` in place of the command: the time of a miss, from the reply that gave a client \
+         the lease on a missing item to the value that it stored, as often as it was measured; `{FILL}:leases` is how many \
+         leases were given."
+    );
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();

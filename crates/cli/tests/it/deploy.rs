@@ -85,7 +85,10 @@ fn what_the_container_copies_is_not_ignored() {
     let ignored = read_deploy_file("../.dockerignore");
     assert!(ignored.lines().any(|line| line.strip_prefix('!') == Some(folder)), "{ignored}");
     let builds = read_deploy_file("../scripts/dist");
-    assert!(builds.contains("out=build/dist\n") && builds.contains("\"$out/container/"), "{folder}");
+    assert!(
+        builds.contains("out=build/dist\n") && builds.contains("\"$out/container/"),
+        "{folder}"
+    );
 }
 
 #[test]

@@ -12,6 +12,8 @@ use super::request::{Refusal, Request, read_query};
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{read_rows, write_all_tables};
 use crate::shared::Shared;
+use crate::shared::command_times::COMMANDS;
+use crate::shared::time_histogram::Times;
 
 /// The tables of `/api/stats`, in the order of [`write_all_tables`].
 const TABLES: [&str; 5] = ["stats", "settings", "items", "slabs", "glasscache"];
@@ -60,6 +62,7 @@ fn curve_to_json(curve: &LiveCurve) -> Value {
             "avoided_per_second": advice.avoided_per_second,
             "low": advice.low,
             "high": advice.high,
+            "avoided_backend_s": advice.avoided_backend_s,
             "sentence": advice.sentence,
         })
     });
@@ -70,6 +73,7 @@ fn curve_to_json(curve: &LiveCurve) -> Value {
         "miss_ratio": curve.miss_ratio,
         "gets_per_second": curve.gets_per_second,
         "window_s": curve.window_s,
+        "miss_time_s": curve.miss_time_s,
         "working_set_bytes": curve.working_set_bytes,
         "unlimited_hit_ratio": curve.unlimited_hit_ratio,
         "sampled_items": curve.sampled_items,
@@ -102,6 +106,32 @@ pub(super) fn prefixes(shared: &Shared, request: &Request) -> Result<Value, Refu
     check_keys_allowed(shared)?;
     let rows: Vec<Value> = shared.live.report().prefixes.iter().map(prefix_to_json).collect();
     Ok(json!({ "rows": rows }))
+}
+
+/// `/api/latency`: how long commands and the misses that clients fill take.
+pub(super) fn latency(shared: &Shared, request: &Request) -> Result<Value, Refusal> {
+    let [] = read_query(&request.query, [])?;
+    let commands = COMMANDS.iter().zip(&shared.command_times());
+    let commands: Map<String, Value> =
+        commands.map(|(command, times)| ((*command).to_owned(), times_to_json(times))).collect();
+    let fills = shared.fill_times.times();
+    Ok(json!({
+        "commands": commands,
+        "leases": shared.fill_times.leases(),
+        "fills": times_to_json(&fills),
+    }))
+}
+
+fn times_to_json(times: &Times) -> Value {
+    json!({
+        "count": times.count(),
+        "mean_us": times.mean_us(),
+        "p50_us": times.percentile_us(0.5),
+        "p90_us": times.percentile_us(0.9),
+        "p95_us": times.percentile_us(0.95),
+        "p99_us": times.percentile_us(0.99),
+        "p999_us": times.percentile_us(0.999),
+    })
 }
 
 /// `/api/history?step=1s|1m`: the series of the last hour or of the last day.

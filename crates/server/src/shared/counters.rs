@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::shared::command_times::CommandTimes;
 use crate::shared::progress_counter::ProgressCounter;
 
 /// A count with one writing thread.
@@ -84,6 +85,8 @@ macro_rules! counters {
             pub(crate) iteration_cpu_us_max: Counter,
             /// Maximum number of items, connections and prefixes that one iteration examined for long replies.
             pub(crate) iteration_examined_max: Counter,
+            /// How long commands take.
+            pub(crate) command_times: CommandTimes,
             /// Whether the worker makes progress.
             pub(crate) progress_counter: ProgressCounter,
         }

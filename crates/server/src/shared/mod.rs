@@ -9,6 +9,7 @@ pub(crate) mod attempt_queue;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod cluster;
+pub(crate) mod command_times;
 pub(crate) mod config;
 pub(crate) mod connection_info;
 pub(crate) mod connections;
@@ -19,6 +20,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod fields;
 pub(crate) mod file_version;
+pub(crate) mod fill_times;
 pub(crate) mod handover;
 pub(crate) mod held_memory;
 pub(crate) mod http_token;
@@ -39,6 +41,7 @@ pub(crate) mod slab_classes;
 pub(crate) mod slots;
 pub(crate) mod source;
 pub(crate) mod stalled;
+pub(crate) mod time_histogram;
 pub(crate) mod tls;
 pub(crate) mod tls_charge;
 pub(crate) mod tls_memory;
@@ -57,9 +60,11 @@ use glasscache_store::{Counters as StoreCounters, Store};
 use crate::shared::address::Address;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
+use crate::shared::command_times::{COMMANDS, CommandTimes};
 use crate::shared::config::{Config, Listen, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
+use crate::shared::fill_times::FillTimes;
 use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
 use crate::shared::http_token::HttpToken;
 use crate::shared::live::Live;
@@ -70,6 +75,7 @@ use crate::shared::peer_memory::PeerMemory;
 use crate::shared::phases::Phases;
 use crate::shared::prefix_table::PrefixTable;
 use crate::shared::slab_classes::SlabClassTable;
+use crate::shared::time_histogram::Times;
 use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
 use crate::shared::version::Version;
@@ -95,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) watchers: Watchers,
     /// What is reported of the load.
     pub(crate) live: Live,
+    /// How long clients take to make misses good.
+    pub(crate) fill_times: FillTimes,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
@@ -156,6 +164,7 @@ impl Shared {
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             live: Live::default(),
+            fill_times: FillTimes::new(),
             verbosity: AtomicU8::new(config.verbosity),
             is_observed: AtomicBool::new(false),
             are_reads_observed: AtomicBool::new(false),
@@ -288,6 +297,13 @@ impl Shared {
         }
         let used_bytes = counters.segment_bytes + counters.index_bytes + counters.buffer_bytes;
         used_bytes.min(self.tuning.get().memory_bytes)
+    }
+
+    /// How long commands take inside the server, by command.
+    pub(crate) fn command_times(&self) -> [Times; COMMANDS.len()] {
+        CommandTimes::read(
+            self.counters_and_wakers.iter().map(|(counters, _)| &counters.command_times),
+        )
     }
 
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.

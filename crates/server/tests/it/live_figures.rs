@@ -143,3 +143,49 @@ fn an_unknown_window_of_hot_keys_is_refused() {
     let usage = b"CLIENT_ERROR usage: stats hotkeys [1s|1m|1h] [requests|bytes]\r\n";
     live_server::expect_reply(&mut live_server::connect(&server), b"stats hotkeys 2m\r\n", usage);
 }
+
+#[test]
+fn a_miss_is_measured_from_its_lease_to_its_value() {
+    const FILL: Duration = Duration::from_millis(5);
+    let server = start(live_server::config()).unwrap();
+    let mut client = Client(BufReader::new(live_server::connect(&server)));
+    for index in 0..30 {
+        client.send(&format!("mg fill:{index} N30 v\r\n"));
+        assert_eq!(client.read_line(), "VA 0 W");
+        assert_eq!(client.read_line(), "");
+        std::thread::sleep(FILL);
+        // A value without a lease is no fill.
+        client.send(&format!("set other:{index} 0 0 1\r\nx\r\nms fill:{index} 1\r\nx\r\n"));
+        assert_eq!([client.read_line(), client.read_line()], ["STORED", "HD"]);
+    }
+    let latency = client.stats("latency");
+    assert_eq!((latency["fill:leases"].as_str(), latency["fill:count"].as_str()), ("30", "30"));
+    let median_us: f64 = latency["fill:p50_us"].parse().unwrap();
+    assert!(median_us > 0.98 * FILL.as_micros() as f64, "{latency:?}");
+    let started_at = Instant::now();
+    while !client.stats("curve").contains_key("miss_time_s") {
+        assert!(started_at.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn commands_are_measured_by_what_they_do() {
+    let server = start(live_server::config()).unwrap();
+    let mut client = Client(BufReader::new(live_server::connect(&server)));
+    for _ in 0..400 {
+        client.send("set a 0 0 1\r\n1\r\nincr a 1\r\nget a\r\nmd b\r\n");
+        assert_eq!([client.read_line(), client.read_line()], ["STORED", "2"]);
+        assert!(client.read_hit());
+        assert_eq!(client.read_line(), "NF");
+    }
+    let latency = client.stats("latency");
+    for command in ["set", "arith", "get", "delete"] {
+        let count: u64 = latency[&format!("{command}:count")].parse().unwrap();
+        assert!((1..400).contains(&count), "{command}: {count}");
+        let percentile =
+            |share: &str| -> f64 { latency[&format!("{command}:{share}_us")].parse().unwrap() };
+        assert!(0.0 < percentile("p50") && percentile("p50") <= percentile("p999"), "{latency:?}");
+    }
+    assert_eq!(latency["touch:count"], "0");
+}

@@ -19,11 +19,13 @@ fn advise_change(curve: &LiveCurve, change_percent: i32) -> Option<MemoryAdvice>
     let point = interpolate(&curve.rows, memory_bytes)?;
     let per_second = |ratio: f64| ratio * curve.gets_per_second;
     let misses_per_second = per_second(curve.miss_ratio);
+    let avoided_per_second = per_second(curve.miss_ratio - point.miss_ratio);
     let advice = MemoryAdvice {
         memory_bytes,
         change_percent,
         misses_per_second,
-        avoided_per_second: per_second(curve.miss_ratio - point.miss_ratio),
+        avoided_per_second,
+        avoided_backend_s: curve.miss_time_s.map(|time_s| time_s * avoided_per_second),
         low: per_second(curve.miss_ratio - point.high),
         high: per_second(curve.miss_ratio - point.low),
         sentence: String::new(),
@@ -51,7 +53,8 @@ pub(super) fn interpolate(rows: &[CurvePoint], memory_bytes: u64) -> Option<Curv
     })
 }
 
-/// For example `+256 MB (+25 %) would avoid 41 of 310 misses/s (13 % +- 2)`.
+/// For example `+256 MB (+25 %) would avoid 41 of 310 misses/s (13 % +- 2)`, and if the time of a miss is known `, 0.66
+/// s of backend time a second`.
 fn write_sentence(advice: &MemoryAdvice, present_bytes: u64) -> String {
     let MemoryAdvice {
         memory_bytes, change_percent, misses_per_second, avoided_per_second, ..
@@ -66,10 +69,14 @@ fn write_sentence(advice: &MemoryAdvice, present_bytes: u64) -> String {
     }
     let share = percent(avoided_per_second.abs());
     let rate = format_rate(avoided_per_second.abs());
-    if avoided_per_second >= 0.0 {
+    let effect = if avoided_per_second >= 0.0 {
         format!("{change} would avoid {rate} of {misses} misses/s ({share:.0} % +- {error:.0})")
     } else {
         format!("{change} would add {rate} to {misses} misses/s ({share:.0} % +- {error:.0})")
+    };
+    match advice.avoided_backend_s {
+        Some(time_s) => format!("{effect}, {:.2} s of backend time a second", time_s.abs()),
+        None => effect,
     }
 }
 
@@ -113,5 +120,11 @@ mod tests {
             ]
         );
         assert!(advice[0].low < advice[0].avoided_per_second);
+        let advice = advise(&LiveCurve { miss_time_s: Some(0.016), ..curve });
+        assert_eq!(
+            advice[0].sentence,
+            "+256 MB (+25 %) would avoid 25 of 300 misses/s (8 % +- 3), 0.40 s of backend time a second"
+        );
+        assert!(advice[3].avoided_backend_s.is_some_and(|time_s| (time_s + 1.6).abs() < 1e-9));
     }
 }

@@ -85,6 +85,8 @@ pub struct LiveInput {
     pub gets: u64,
     /// Those that missed.
     pub misses: u64,
+    /// The mean time in microseconds that clients took to fill misses, if it is known.
+    pub miss_time_us: Option<u64>,
     /// CPU time of the thread that calls.
     pub cpu_us: u64,
     /// CPU time of the whole process.
@@ -218,7 +220,7 @@ impl LiveModel {
         self.costs.keys_per_sample = self.sample.keys_per_sample;
         self.costs.memory_bytes = self.used_bytes();
         LiveReport {
-            curve: self.curve(&counters, input.now),
+            curve: self.curve(&counters, &input),
             hot_keys: self.hot_keys.report(),
             prefixes: self.prefixes.report(),
             costs: self.costs,
@@ -362,7 +364,8 @@ impl LiveModel {
         }
     }
 
-    fn curve(&self, counters: &Counters, now: Seconds) -> LiveCurve {
+    fn curve(&self, counters: &Counters, input: &LiveInput) -> LiveCurve {
+        let now = input.now;
         let totals = self.sample.window.totals();
         let keys_per_sample = f64::from(self.sample.keys_per_sample);
         let distinct = &self.sample.distinct;
@@ -377,6 +380,7 @@ impl LiveModel {
             miss_ratio: totals.miss_ratio(),
             gets_per_second: totals.gets() / f64::from(totals.seconds()),
             window_s: totals.seconds(),
+            miss_time_s: input.miss_time_us.map(|time_us| time_us as f64 / 1e6),
             advice: Vec::new(),
         };
         if curve.state == CurveState::Ok {

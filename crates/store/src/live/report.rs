@@ -44,6 +44,9 @@ pub struct LiveCurve {
     pub gets_per_second: f64,
     /// Seconds of the window that the curve is about.
     pub window_s: u32,
+    /// Seconds from a lease that a client was given for a miss to the value that it stored, in the mean since the
+    /// start; `None` if there were too few.
+    pub miss_time_s: Option<f64>,
     /// What more or less memory would bring, from the largest size to the smallest.
     pub advice: Vec<MemoryAdvice>,
 }
@@ -118,6 +121,8 @@ pub struct MemoryAdvice {
     pub low: f64,
     /// The upper end of its 95 % interval.
     pub high: f64,
+    /// Seconds a second that clients would spend less on filling misses, if the time of one is known.
+    pub avoided_backend_s: Option<f64>,
     /// The same in words.
     pub sentence: String,
 }

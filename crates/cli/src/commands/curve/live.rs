@@ -21,11 +21,12 @@ const MONTH_S: f64 = 30.44 * 86_400.0;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// The numbers at the head of `stats curve`, which have the same names in JSON.
-const NUMBERS: [&str; 7] = [
+const NUMBERS: [&str; 8] = [
     "memory_bytes",
     "miss_ratio",
     "gets_per_second",
     "window_s",
+    "miss_time_s",
     "working_set_bytes",
     "unlimited_hit_ratio",
     "sampled_items",
@@ -41,6 +42,8 @@ struct LiveCurve<'r> {
 struct Advice {
     memory_bytes: u64,
     avoided_per_second: f64,
+    /// Seconds a second that clients would spend less on filling misses.
+    avoided_backend_s: Option<f64>,
     sentence: String,
 }
 
@@ -105,6 +108,8 @@ impl<'r> LiveCurve<'r> {
             Some(Advice {
                 memory_bytes: field("memory_bytes")?.parse().ok()?,
                 avoided_per_second: field("avoided_per_second")?.parse().ok()?,
+                avoided_backend_s: field("avoided_backend_s")
+                    .and_then(|time_s| time_s.parse().ok()),
                 sentence: (*field("sentence")?).to_owned(),
             })
         };
@@ -199,7 +204,7 @@ impl<'r> LiveCurve<'r> {
             .iter()
             .map(|advice| {
                 json!({ "memory_bytes": advice.memory_bytes, "avoided_per_second": advice.avoided_per_second,
-                    "sentence": advice.sentence })
+                    "avoided_backend_s": advice.avoided_backend_s, "sentence": advice.sentence })
             })
             .collect();
         document.insert("advice".to_owned(), json!(advice_rows));
@@ -321,6 +326,7 @@ mod tests {
         let advice = |memory_bytes, avoided_per_second| Advice {
             memory_bytes,
             avoided_per_second,
+            avoided_backend_s: None,
             sentence: String::new(),
         };
         let limit = 1 << 30;

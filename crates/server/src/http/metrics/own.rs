@@ -7,6 +7,8 @@ use super::text::{Exposition, Kind};
 use crate::session::stats::glasscache::GLASSCACHE_ROWS;
 use crate::session::stats::table::Row;
 use crate::shared::Shared;
+use crate::shared::command_times::COMMANDS;
+use crate::shared::time_histogram::Times;
 
 /// Rows that are one metric with labels, as text has no value.
 const INFO_ROWS: [&str; 2] = ["version", "commit"];
@@ -23,6 +25,8 @@ pub(super) fn write(shared: &Shared, rows: &StatRows, out: &mut Exposition) {
         out.single(&metric_name(row), kind, &sentence(row.meaning), to_base_unit(row, value));
     }
     write_iterations(shared, out);
+    write_commands(shared, out);
+    write_fills(shared, out);
 }
 
 /// The name of the metric of a row.
@@ -74,6 +78,51 @@ fn write_iterations(shared: &Shared, out: &mut Exposition) {
     out.sample(&format!("{NAME}_bucket"), &[("le", "+Inf")], count_so_far);
     out.sample(&format!("{NAME}_sum"), &[], shared.lifetime_totals().iteration_us as f64 / 1e6);
     out.sample(&format!("{NAME}_count"), &[], count_so_far);
+}
+
+/// The buckets of the histograms of commands: below 8 microseconds to below half a second, by factors of four.
+const COMMAND_EXPONENTS: [u32; 9] = [3, 5, 7, 9, 11, 13, 15, 17, 19];
+
+fn write_commands(shared: &Shared, out: &mut Exposition) {
+    const NAME: &str = "glasscache_command_duration_seconds";
+    let help = "Time of commands inside the server; a sample of them.";
+    out.begin(NAME, Kind::Histogram, help);
+    for (command, times) in COMMANDS.iter().zip(&shared.command_times()) {
+        write_buckets(NAME, &[("command", command)], &COMMAND_EXPONENTS, times, out);
+    }
+}
+
+/// The buckets of the histogram of fills: below 1 millisecond to below 34 seconds, by factors of two.
+const FILL_EXPONENTS: [u32; 16] = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
+
+fn write_fills(shared: &Shared, out: &mut Exposition) {
+    const NAME: &str = "glasscache_fill_duration_seconds";
+    let help = "Time from the reply that gives a client a lease to the value that it stores.";
+    out.begin(NAME, Kind::Histogram, help);
+    write_buckets(NAME, &[], &FILL_EXPONENTS, &shared.fill_times.times(), out);
+    const LEASES: &str = "glasscache_leases_total";
+    out.single(LEASES, Kind::Counter, "Leases that were given.", shared.fill_times.leases());
+}
+
+/// The samples of one histogram, whose bounds are powers of two of a microsecond.
+fn write_buckets(
+    name: &str,
+    labels: &[(&str, &str)],
+    exponents: &[u32],
+    times: &Times,
+    out: &mut Exposition,
+) {
+    let bucket = format!("{name}_bucket");
+    let mut write_bucket = |bound: &str, count: u64| {
+        out.sample(&bucket, &[labels, &[("le", bound)]].concat(), count);
+    };
+    for exponent in exponents {
+        let bound_s = f64::from(1_u32 << exponent) / 1e6;
+        write_bucket(&bound_s.to_string(), times.count_below(*exponent));
+    }
+    write_bucket("+Inf", times.count());
+    out.sample(&format!("{name}_sum"), labels, times.sum_s());
+    out.sample(&format!("{name}_count"), labels, times.count());
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use super::{write_paragraph, write_table};
 use crate::http::findings::Finding;
 use crate::http::history::{History, Series};
 use crate::session::stats::StatRows;
+use crate::shared::command_times::COMMANDS;
+use crate::shared::time_histogram::Times;
 
 /// Seconds of the window of ratios and rates.
 const WINDOW_S: usize = 60;
@@ -34,6 +36,8 @@ pub(in crate::http) struct View<'v> {
     pub(in crate::http) history: &'v History,
     /// The 50th, 99th and 99.9th percentile of the time of an iteration in the last minute, in microseconds.
     pub(in crate::http) loop_quantiles_us: [u64; 3],
+    pub(in crate::http) command_times: &'v [Times; COMMANDS.len()],
+    pub(in crate::http) fill_times: &'v Times,
     pub(in crate::http) live: &'v LiveReport,
     pub(in crate::http) findings: &'v [Finding],
     /// Why the server is not healthy.
@@ -257,10 +261,16 @@ fn write_loops(view: &View<'_>, html: &mut String) {
         time_chart("99th percentile of the last hour", "us", "minutes before now", 60.0, &lines);
     let _ = write!(html, "<div class=\"charts\">{chart}</div>");
     let [p50, p99, p999] = view.loop_quantiles_us.map(|us| duration_us(us as f64));
-    let rows = [vec!["iteration, last minute".to_owned(), p50, p99, p999]];
+    let mut rows = vec![vec!["iteration, last minute".to_owned(), p50, p99, p999]];
+    let by_command = COMMANDS.iter().copied().zip(view.command_times);
+    let with_fills = by_command.chain([("fill of a miss under a lease", view.fill_times)]);
+    for (name, times) in with_fills.filter(|(_, times)| times.count() > 0) {
+        let percentiles = [0.5, 0.99, 0.999].map(|share| duration_us(times.percentile_us(share)));
+        rows.push([vec![format!("{name}, since the start")], percentiles.to_vec()].concat());
+    }
     write_table(
         html,
-        "Time of an iteration",
+        "Time inside the server",
         &["time", "50 % below", "99 % below", "99.9 % below"],
         &rows,
     );

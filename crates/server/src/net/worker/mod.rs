@@ -35,6 +35,7 @@ use crate::net::accept_queue::AcceptQueue;
 use crate::net::connection::{Buffers, Interest, NextStep};
 use crate::session::context::Context;
 use crate::shared::Shared;
+use crate::shared::command_times::RunSampler;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::{Counters, ITERATION_TIME_BUCKETS};
 use crate::shared::events;
@@ -81,6 +82,8 @@ pub(crate) struct Worker {
     /// Connections that have to log in.
     logins: PendingLogins,
     watching: WatchingConnections,
+    /// Chooses the runs whose time is measured.
+    run_sampler: RunSampler,
     last_idle_check_s: u32,
     /// Connections that the successor has if it takes over.
     handed_over: Vec<u64>,
@@ -127,6 +130,7 @@ impl Worker {
             deferred: Deferred::new(),
             logins: PendingLogins::new(),
             watching: WatchingConnections::new(),
+            run_sampler: RunSampler::new(),
             last_idle_check_s: 0,
             handed_over: Vec::new(),
             may_share_sockets: false,
@@ -316,6 +320,7 @@ impl Worker {
             may_refuse: &may_refuse,
         };
         let moved_bytes_before = self.counters.bytes_moved();
+        let counts_before = self.run_sampler.begin(&self.counters);
         let next_step = match reason {
             ServeReason::ReadAhead(event_index) => connection.serve_read_ahead(
                 self.read_ahead.received_input(event_index),
@@ -327,6 +332,11 @@ impl Worker {
             }
             _ => connection.resume(&context, &mut self.buffers),
         };
+        if let Some(counts_before) = counts_before {
+            let time = self.deferred.iteration_began_at().elapsed();
+            let counts_after = self.counters.command_counts();
+            self.counters.command_times.record(&counts_before, &counts_after, time);
+        }
         let next_step = connection.requeue_if_received(next_step);
         let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
         connection.request_bytes += moved_bytes;

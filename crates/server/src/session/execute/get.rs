@@ -205,6 +205,9 @@ pub(super) fn execute_meta_get_hinted<'w>(
         }
         return Ok(());
     };
+    if lease.won {
+        context.shared.fill_times.begin(hash);
+    }
     if flags.has(b'T') {
         events::publish_change(context, key, "mg");
     }

@@ -417,6 +417,10 @@ impl<'b> StoreWrite<'b> {
     #[inline]
     fn count_outcome(&self, outcome: SetOutcome, context: &Context<'_>) {
         let counters = context.counters;
+        let is_whole_value = !matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
+        if is_whole_value && matches!(outcome, SetOutcome::Stored(_)) {
+            context.shared.fill_times.end(self.hash);
+        }
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),
             SetOutcome::NoMemory => self.count_refusal(context),

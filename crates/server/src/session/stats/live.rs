@@ -23,7 +23,7 @@ pub(crate) struct Field<T> {
 }
 
 impl<T> Field<T> {
-    const fn new(
+    pub(super) const fn new(
         name: &'static str,
         unit: &'static str,
         meaning: &'static str,
@@ -34,7 +34,7 @@ impl<T> Field<T> {
 }
 
 /// Appends the rows of `subject`, with `prefix` before each name.
-fn write_fields<T>(fields: &[Field<T>], prefix: &str, subject: &T, rows: &mut Rows<'_>) {
+pub(super) fn write_fields<T>(fields: &[Field<T>], prefix: &str, subject: &T, rows: &mut Rows<'_>) {
     for field in fields {
         rows.write_value(format_args!("{prefix}{}", field.name), (field.read_value)(subject));
     }
@@ -55,6 +55,11 @@ fn ratio(value: f64) -> Value {
 /// A rate a second.
 fn rate(value: f64) -> Value {
     Value::Text(format!("{value:.3}"))
+}
+
+/// A time in seconds, to a microsecond.
+fn seconds(value: f64) -> Value {
+    Value::Text(format!("{value:.6}"))
 }
 
 /// A key or prefix without blanks and control characters.
@@ -118,6 +123,7 @@ pub(crate) static CURVE_FIELDS: &[Field<LiveCurve>] = &[
     Field::new("miss_ratio", "", "misses per get in the window", |c| ratio(c.miss_ratio)),
     Field::new("gets_per_second", "1/s", "gets in the window", |c| rate(c.gets_per_second)),
     Field::new("window_s", "s", "the window of the curve", |c| c.window_s.into()),
+    Field::new("miss_time_s", "s", "mean time from the lease on a missing item to the value that is stored; absent before 20 were measured", |c| c.miss_time_s.map_or(Value::Absent, seconds)),
     Field::new("working_set_bytes", "bytes", "distinct items requested in the last hour, as they would be stored", |c| c.working_set_bytes.into()),
     Field::new("unlimited_hit_ratio", "", "hits per get if nothing were evicted", |c| ratio(c.unlimited_hit_ratio)),
     Field::new("sampled_items", "", "sampled items that are stored", |c| c.sampled_items.into()),
@@ -152,6 +158,7 @@ pub(crate) static ADVICE_FIELDS: &[Field<MemoryAdvice>] = &[
     Field::new("avoided_per_second", "1/s", "misses that would be avoided; negative if there would be more", |a| rate(a.avoided_per_second)),
     Field::new("low", "1/s", "lower end of the 95 % interval", |a| rate(a.low)),
     Field::new("high", "1/s", "upper end of the 95 % interval", |a| rate(a.high)),
+    Field::new("avoided_backend_s", "s/s", "time a second that clients would spend less on filling misses; absent as long as `miss_time_s` is", |a| a.avoided_backend_s.map_or(Value::Absent, seconds)),
     Field::new("sentence", "", "the same in words", |a| a.sentence.as_str().into()),
 ];
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod general;
 pub(crate) mod glasscache;
+pub(crate) mod latency;
 pub(crate) mod live;
 mod process;
 mod settings;
@@ -74,6 +75,7 @@ pub(crate) fn run_stats(
         [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, reply),
         [b"curve", ..] => live::write_curve(context, reply),
         [b"hotkeys", arguments_left @ ..] => live::write_hot_keys(arguments_left, context, reply),
+        [b"latency", ..] => latency::write_latency(context, reply),
         [b"prefixes", ..] => live::write_prefixes(context, reply),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(stats_context, reply),
         [b"reset", ..] => {
@@ -95,7 +97,14 @@ pub(crate) fn is_group_without_keys(group: Option<&[u8]>) -> bool {
         Some(name) => {
             matches!(
                 name,
-                b"settings" | b"items" | b"slabs" | b"sizes" | b"conns" | b"curve" | b"glasscache"
+                b"settings"
+                    | b"items"
+                    | b"slabs"
+                    | b"sizes"
+                    | b"conns"
+                    | b"curve"
+                    | b"latency"
+                    | b"glasscache"
             )
         }
     }
