@@ -111,9 +111,10 @@ pub(super) fn prefixes(shared: &Shared, request: &Request) -> Result<Value, Refu
 /// `/api/latency`: how long commands and the misses that clients fill take.
 pub(super) fn latency(shared: &Shared, request: &Request) -> Result<Value, Refusal> {
     let [] = read_query(&request.query, [])?;
-    let commands = COMMANDS.iter().zip(&shared.command_times());
+    let command_times = shared.command_times();
+    let by_command = COMMANDS.iter().zip(&command_times);
     let commands: Map<String, Value> =
-        commands.map(|(command, times)| ((*command).to_owned(), times_to_json(times))).collect();
+        by_command.map(|(command, times)| ((*command).to_owned(), times_to_json(times))).collect();
     let fills = shared.fill_times.times();
     Ok(json!({
         "commands": commands,
