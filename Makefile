@@ -77,7 +77,7 @@ check-traces: reference ## What is checked against a folder of recorded traces (
 
 .PHONY: test-long-python
 test-long-python: ## The Python tests that `make test` leaves out: Dask, the loop of the catalogue, the move of a Django site.
-	@scripts/exclusive scripts/python-tests -n 2 --dist worksteal -m long
+	@scripts/exclusive scripts/python-tests -n 2 -m long
 
 .PHONY: test-long
 test-long: test-long-python simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).

@@ -7,7 +7,7 @@ use crate::session::stats::general::GENERAL_ROWS;
 use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW_PREFIX};
 use crate::session::stats::latency::{FILL, LATENCY_FIELDS};
 use crate::session::stats::live::{
-    ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS,
+    ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS, RESIZE_FIELDS,
     SAMPLING_FIELDS,
 };
 use crate::shared::command_times::COMMANDS;
@@ -41,6 +41,8 @@ fn the_page_of_statistics_matches_the_tables() {
     push_fields(&mut page, "<n>:", POINT_FIELDS);
     page += "\nThen for each change of the limit that is worth considering:\n\n";
     push_fields(&mut page, "advice:<n>:", ADVICE_FIELDS);
+    page += "\nThen, if the limit was changed while there was a curve that reaches the new one, what was expected of it and what came:\n\n";
+    push_fields(&mut page, "resize:", RESIZE_FIELDS);
     page += "\n## stats hotkeys\n\n\
              `stats hotkeys [1s|1m|1h] [requests|bytes]`: the hottest keys of a second, a minute (without an argument) \
              or an hour, by requests or by the bytes that were sent. Refused with `-X`.\n\n";

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use glasscache_store::{HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, PrefixUse};
+use glasscache_store::{HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, PrefixUse, ResizeForecast};
 use serde_json::{Map, Value, json};
 
 use super::history::{History, SERIES, Series};
 use super::request::{Refusal, Request, read_query};
+use crate::session::stats::live::forecast_name;
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{read_rows, write_all_tables};
 use crate::shared::Shared;
@@ -79,6 +80,19 @@ fn curve_to_json(curve: &LiveCurve) -> Value {
         "sampled_items": curve.sampled_items,
         "rows": rows.collect::<Vec<_>>(),
         "advice": advice.collect::<Vec<_>>(),
+        "resize": curve.resize.as_ref().map(resize_to_json),
+    })
+}
+
+fn resize_to_json(resize: &ResizeForecast) -> Value {
+    json!({
+        "from_bytes": resize.from_bytes,
+        "memory_bytes": resize.memory_bytes,
+        "miss_ratio": resize.miss_ratio,
+        "low": resize.low,
+        "high": resize.high,
+        "measured": resize.measured,
+        "forecast": forecast_name(resize),
     })
 }
 

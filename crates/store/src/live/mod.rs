@@ -12,10 +12,11 @@ mod miniature;
 mod model;
 mod prefixes;
 mod report;
+mod resize_check;
 mod window;
 
 pub use model::{LiveInput, LiveModel};
 pub use report::{
     CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
-    PrefixUse, SamplingCosts,
+    PrefixUse, ResizeForecast, SamplingCosts,
 };

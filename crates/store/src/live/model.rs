@@ -19,6 +19,7 @@ use super::lru::LruBands;
 use super::miniature::{Capacity, Miniature, StoredItem};
 use super::prefixes::Prefixes;
 use super::report::{CurvePoint, CurveState, LiveCurve, LiveReport, SamplingCosts};
+use super::resize_check::ResizeCheck;
 use super::window::{GROUPS, PRESENT, SIZE_COUNT, SIZES, Window};
 use crate::counters::Counters;
 use crate::footprint::record_bytes;
@@ -100,6 +101,9 @@ pub struct LiveModel {
     hot_keys: HotKeys,
     prefixes: Prefixes,
     costs: SamplingCosts,
+    /// The curve of the last second.
+    last_curve: LiveCurve,
+    resize_check: ResizeCheck,
     last_second: LiveInput,
     last_rate_check: LiveInput,
     last_choice_ms: u64,
@@ -139,6 +143,8 @@ impl LiveModel {
             hot_keys: HotKeys::default(),
             prefixes: Prefixes::new(delimiter),
             costs: SamplingCosts { keys_per_sample: 1, ..SamplingCosts::default() },
+            last_curve: LiveCurve::default(),
+            resize_check: ResizeCheck::default(),
             last_second: input,
             last_rate_check: input,
             last_choice_ms: input.elapsed_ms,
@@ -219,8 +225,10 @@ impl LiveModel {
         self.costs.cpu_us = input.cpu_us;
         self.costs.keys_per_sample = self.sample.keys_per_sample;
         self.costs.memory_bytes = self.used_bytes();
+        let curve = self.curve(&counters, &input);
+        self.last_curve.clone_from(&curve);
         LiveReport {
-            curve: self.curve(&counters, &input),
+            curve,
             hot_keys: self.hot_keys.report(),
             prefixes: self.prefixes.report(),
             costs: self.costs,
@@ -231,12 +239,14 @@ impl LiveModel {
     fn follow_changes(&mut self, now: Seconds) {
         let memory_bytes = self.store.memory_bytes();
         if std::mem::replace(&mut self.memory_bytes, memory_bytes) != memory_bytes {
+            self.resize_check.begin(&self.last_curve, memory_bytes);
             self.set_cold(CurveState::Resized, now);
             self.sample.window.clear();
         }
         let generation = self.store.segments.flushes.living_generation_min();
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.sample.clear();
+            self.resize_check.clear();
             self.set_cold(CurveState::Warming, now);
         }
     }
@@ -364,7 +374,7 @@ impl LiveModel {
         }
     }
 
-    fn curve(&self, counters: &Counters, input: &LiveInput) -> LiveCurve {
+    fn curve(&mut self, counters: &Counters, input: &LiveInput) -> LiveCurve {
         let now = input.now;
         let totals = self.sample.window.totals();
         let keys_per_sample = f64::from(self.sample.keys_per_sample);
@@ -382,7 +392,10 @@ impl LiveModel {
             window_s: totals.seconds(),
             miss_time_s: input.miss_time_us.map(|time_us| time_us as f64 / 1e6),
             advice: Vec::new(),
+            resize: None,
         };
+        self.resize_check.end_second(curve.state, input);
+        curve.resize = self.resize_check.report();
         if curve.state == CurveState::Ok {
             let points = totals.estimates().into_iter().zip(SIZES);
             curve.rows = points

@@ -49,6 +49,32 @@ pub struct LiveCurve {
     pub miss_time_s: Option<f64>,
     /// What more or less memory would bring, from the largest size to the smallest.
     pub advice: Vec<MemoryAdvice>,
+    /// What was expected of the present limit when it was set, and what came.
+    pub resize: Option<ResizeForecast>,
+}
+
+/// What the curve expected of a change of the limit, and what came. Ratios are misses per get, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResizeForecast {
+    /// `-m` before, in bytes.
+    pub from_bytes: u64,
+    /// `-m` since, in bytes.
+    pub memory_bytes: u64,
+    /// The miss ratio that was expected.
+    pub miss_ratio: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end of its 95 % interval.
+    pub high: f64,
+    /// The miss ratio over at least a minute and 10,000 gets after the memory was filled; `None` until then.
+    pub measured: Option<f64>,
+}
+
+impl ResizeForecast {
+    /// Whether what came lies in the interval; `None` as long as it is not known.
+    pub fn is_inside(&self) -> Option<bool> {
+        self.measured.map(|miss_ratio| (self.low..=self.high).contains(&miss_ratio))
+    }
 }
 
 /// One size of the curve. Ratios are misses per get, 0 to 1.

@@ -95,7 +95,8 @@ impl<'r> LiveCurve<'r> {
     fn lru_miss_ratio(&self, point: &CurvePoint) -> Option<f64> {
         let size = point.memory_bytes.to_string();
         let is_of_size = |(name, value): &(&&str, &&str)| {
-            name.ends_with(":memory_bytes") && !name.starts_with("advice") && **value == size
+            let number = name.strip_suffix(":memory_bytes");
+            number.is_some_and(|number| number.parse::<u32>().is_ok()) && **value == size
         };
         let (name, _) = self.rows.iter().find(is_of_size)?;
         self.number(&name.replace("memory_bytes", "lru_miss_ratio"))
@@ -121,7 +122,7 @@ impl<'r> LiveCurve<'r> {
         let advice = self.advice();
         let to_sentence = |advice: &Advice| {
             let money = format_money(advice, limit_bytes, gib_month);
-            format!("{} {money}", advice.sentence).trim_end().to_owned()
+            format!("{}. {money}", advice.sentence.trim_end_matches('.')).trim_end().to_owned()
         };
         Report {
             title: format!("Live curve of {server}"),
@@ -174,15 +175,51 @@ impl<'r> LiveCurve<'r> {
     }
 
     fn list_notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.describe_resize().into_iter().collect();
         if self.state() != "ok" {
-            return Vec::new();
+            return notes;
         }
-        vec![format!(
+        notes.push(format!(
             "The items of the last hour take {}; with unlimited memory {} of the gets would hit. From {} sampled items.",
             format_bytes(self.bytes("working_set_bytes")),
             format_percent(self.number("unlimited_hit_ratio")),
             format_count(self.bytes("sampled_items")),
-        )]
+        ));
+        notes
+    }
+
+    /// What was expected of the last change of the limit, and what came.
+    fn describe_resize(&self) -> Option<String> {
+        let number = |name: &str| self.number(&format!("resize:{name}"));
+        let percent = |name: &str| format_percent(number(name));
+        let expected = format!(
+            "When the limit was changed from {} to {}, {} misses were expected ({} to {})",
+            format_bytes(number("from_bytes")? as u64),
+            format_bytes(number("memory_bytes")? as u64),
+            percent("miss_ratio"),
+            percent("low"),
+            percent("high"),
+        );
+        Some(match self.rows.get("resize:forecast").copied() {
+            Some("held") => format!("{expected}; {} came.", percent("measured")),
+            Some("broken") => format!(
+                "{expected}; {} came: the load is another one than before, or the forecast was wrong.",
+                percent("measured")
+            ),
+            _ => format!("{expected}; what came is not known yet."),
+        })
+    }
+
+    /// The same in JSON; null without a change.
+    fn resize_to_json(&self) -> Value {
+        const FIELDS: [&str; 6] =
+            ["from_bytes", "memory_bytes", "miss_ratio", "low", "high", "measured"];
+        let Some(forecast) = self.rows.get("resize:forecast") else {
+            return Value::Null;
+        };
+        let numbers = FIELDS.map(|name| (name, json!(self.number(&format!("resize:{name}")))));
+        let fields = numbers.into_iter().chain([("forecast", json!(forecast))]);
+        fields.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// The result in JSON, in the form of `/api/curve`.
@@ -208,6 +245,7 @@ impl<'r> LiveCurve<'r> {
             })
             .collect();
         document.insert("advice".to_owned(), json!(advice_rows));
+        document.insert("resize".to_owned(), self.resize_to_json());
         Value::Object(document)
     }
 }
@@ -319,6 +357,32 @@ mod tests {
             (&document["sampled_items"], &document["working_set_bytes"]),
             (&json!(12345), &json!(2_000_000_000))
         );
+    }
+
+    #[test]
+    fn a_change_of_the_limit_is_compared_with_its_forecast() {
+        let mut with_resize = rows();
+        let resize = [
+            ("resize:from_bytes", "536870912"),
+            ("resize:memory_bytes", "1073741824"),
+            ("resize:miss_ratio", "0.26"),
+            ("resize:low", "0.25"),
+            ("resize:high", "0.27"),
+            ("resize:forecast", "waiting"),
+        ];
+        with_resize.extend(resize.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let curve = LiveCurve::of(&with_resize);
+        let note = curve.describe_resize().unwrap();
+        assert!(note.ends_with("(25.0 % to 27.0 %); what came is not known yet."), "{note}");
+        assert_eq!(curve.resize_to_json()["measured"], Value::Null);
+        assert_eq!(curve.lru_miss_ratio(&curve.curve.points[0]), Some(0.3));
+        with_resize.pop();
+        let measured = [("resize:measured", "0.300000"), ("resize:forecast", "broken")];
+        with_resize.extend(measured.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let curve = LiveCurve::of(&with_resize);
+        assert!(curve.describe_resize().unwrap().contains("30.0 % came: the load"));
+        assert_eq!(curve.resize_to_json()["forecast"], "broken");
+        assert_eq!(LiveCurve::of(&rows()).resize_to_json(), Value::Null);
     }
 
     #[test]

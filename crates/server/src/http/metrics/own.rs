@@ -2,6 +2,8 @@
 //!
 //! Counters end in `_total` and units are seconds and bytes, so that the names stay the same under `OpenMetrics`.
 
+use glasscache_store::{CurvePoint, LiveCurve};
+
 use super::StatRows;
 use super::text::{Exposition, Kind};
 use crate::session::stats::glasscache::GLASSCACHE_ROWS;
@@ -27,6 +29,7 @@ pub(super) fn write(shared: &Shared, rows: &StatRows, out: &mut Exposition) {
     write_iterations(shared, out);
     write_commands(shared, out);
     write_fills(shared, out);
+    write_curve(&shared.live.report().curve, out);
 }
 
 /// The name of the metric of a row.
@@ -102,6 +105,31 @@ fn write_fills(shared: &Shared, out: &mut Exposition) {
     write_buckets(NAME, &[], &FILL_EXPONENTS, &shared.fill_times.times(), out);
     const LEASES: &str = "glasscache_leases_total";
     out.single(LEASES, Kind::Counter, "Leases that were given.", shared.fill_times.leases());
+}
+
+/// The live curve, and whether what it expected of the last change of the limit came; nothing while there is no curve.
+fn write_curve(curve: &LiveCurve, out: &mut Exposition) {
+    type Read = fn(&CurvePoint) -> f64;
+    let metrics: [(&str, &str, Read); 3] = [
+        (
+            "glasscache_curve_miss_ratio",
+            "Misses per get that are expected at another limit.",
+            |p| p.miss_ratio,
+        ),
+        ("glasscache_curve_miss_ratio_low", "The lower end of its 95 % interval.", |p| p.low),
+        ("glasscache_curve_miss_ratio_high", "The upper end of its 95 % interval.", |p| p.high),
+    ];
+    for (name, help, read_value) in metrics.into_iter().filter(|_| !curve.rows.is_empty()) {
+        out.begin(name, Kind::Gauge, help);
+        for point in &curve.rows {
+            // The sizes are fixed parts of the present limit, so that the series stay the same when it changes.
+            let size = point.memory_bytes as f64 / curve.memory_bytes.max(1) as f64;
+            out.sample(name, &[("size", &format!("{size:.2}"))], read_value(point));
+        }
+    }
+    let is_broken = curve.resize.and_then(|resize| resize.is_inside()) == Some(false);
+    let help = "Whether the miss ratio since the last change of the memory limit lies outside of what was expected.";
+    out.single("glasscache_forecast_broken", Kind::Gauge, help, u8::from(is_broken));
 }
 
 /// The samples of one histogram, whose bounds are powers of two of a microsecond.

@@ -5,6 +5,7 @@
 use glasscache_protocol::{percent, replies};
 use glasscache_store::{
     CurvePoint, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice, PrefixUse,
+    ResizeForecast,
 };
 
 use super::table::Value;
@@ -73,6 +74,9 @@ pub(super) fn write_curve(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     write_fields(CURVE_FIELDS, "", &report.curve, &mut rows);
     write_fields(SAMPLING_FIELDS, "", &report, &mut rows);
+    if let Some(resize) = &report.curve.resize {
+        write_fields(RESIZE_FIELDS, "resize:", resize, &mut rows);
+    }
     write_entries(POINT_FIELDS, "", &report.curve.rows, &mut rows);
     write_entries(ADVICE_FIELDS, "advice:", &report.curve.advice, &mut rows);
     rows.end();
@@ -138,6 +142,27 @@ pub(crate) static SAMPLING_FIELDS: &[Field<LiveReport>] = &[
     Field::new("sampling_bytes", "bytes", "memory of the sample, outside the memory limit", |r| r.costs.memory_bytes.into()),
     Field::new("sampling_cpu_us", "us", "CPU time of the thread that processes the events", |r| r.costs.cpu_us.into()),
 ];
+
+/// The rows about the last change of the limit.
+#[rustfmt::skip]
+pub(crate) static RESIZE_FIELDS: &[Field<ResizeForecast>] = &[
+    Field::new("from_bytes", "bytes", "memory limit before the change", |r| r.from_bytes.into()),
+    Field::new("memory_bytes", "bytes", "memory limit since", |r| r.memory_bytes.into()),
+    Field::new("miss_ratio", "", "misses per get that were expected since", |r| ratio(r.miss_ratio)),
+    Field::new("low", "", "lower end of the 95 % interval", |r| ratio(r.low)),
+    Field::new("high", "", "upper end of the 95 % interval", |r| ratio(r.high)),
+    Field::new("measured", "", "misses per get over at least a minute and 10,000 gets after the memory was filled; absent until then", |r| r.measured.map_or(Value::Absent, ratio)),
+    Field::new("forecast", "", "`waiting`, `held` or `broken`: whether `measured` lies in the interval", |r| forecast_name(r).into()),
+];
+
+/// Whether a forecast came true.
+pub(crate) fn forecast_name(resize: &ResizeForecast) -> &'static str {
+    match resize.is_inside() {
+        None => "waiting",
+        Some(true) => "held",
+        Some(false) => "broken",
+    }
+}
 
 /// The rows of each size.
 #[rustfmt::skip]
