@@ -75,6 +75,17 @@ class Report:
 
     __str__ = __repr__
 
+    def prometheus(self, labels: Mapping[str, str] | None = None) -> str:
+        """Return the counters in the text format of Prometheus, version 0.0.4.
+
+        Args:
+            labels: labels of every sample, for example of the process.
+
+        """
+        from glasscache._metrics import format_prometheus  # noqa: PLC0415 - few programs need it
+
+        return format_prometheus(self.stats, labels or {})
+
     def _repr_html_(self) -> str:
         rows = [[name, *cells] for name, cells in self._rows]
         return _html_table(self._title(), ["", *(name for name, _ in _COLUMNS)], rows)

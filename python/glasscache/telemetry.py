@@ -52,7 +52,7 @@ def instrument(
     Args:
         client: a `Client` or an `AsyncClient`.
         tracer_provider: makes the spans; None takes the global one.
-        meter_provider: takes durations and counts of connections; None takes the global one.
+        meter_provider: takes durations, and the counters of `stats()`; None takes the global one.
         keys: put keys into `db.query.text` and `cache.key`.
         slower_than: seconds; a faster call that did not fail gets no span. 0 gives one to every call.
         sample: the share, 0 to 1, of faster calls that get a span all the same.
@@ -69,7 +69,7 @@ def instrument(
         durations = meter.create_histogram(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
-        _count_connections(client, meter)
+        _observe_counters(client, meter)
         report_calls(
             client,
             ObserverSettings(functools.partial(_duration_observer, durations), _never_disabled),
@@ -124,29 +124,43 @@ def _duration_observer(durations: Any, name: str) -> CallObserver:
     return report
 
 
-def _count_connections(client: Any, meter: Any) -> None:
-    """Show the pools of a blocking client; an asyncio one has a connection a server, and no pool."""
+def _observe_counters(client: Any, meter: Any) -> None:
+    """Let a meter read the client's counters, under the names that `report().prometheus()` has too."""
     from opentelemetry.metrics import Observation  # noqa: PLC0415 - likewise
 
-    from glasscache.client import Client  # noqa: PLC0415 - the caller has imported it
+    from glasscache._metrics import CONNECTIONS, METRICS, read_samples  # noqa: PLC0415 - likewise
 
-    if not isinstance(client, Client):
-        return
     client_ref = weakref.ref(client)
 
-    def observe(_options: Any) -> Iterator[Any]:
+    def observe_one(metric: Any, _options: Any) -> Iterator[Any]:
         live_client = client_ref()
-        for name, server_counters in live_client.stats()["servers"].items() if live_client else ():
-            used_count = server_counters["connections"] - server_counters["idle"]
-            for state, count in (("idle", server_counters["idle"]), ("used", used_count)):
-                yield Observation(
-                    count,
-                    {"db.client.connection.pool.name": name, "db.client.connection.state": state},
-                )
+        for sample in read_samples(live_client.stats()) if live_client else ():
+            if sample.metric is metric:
+                yield Observation(sample.value, sample.labels)
 
+    def observe_connections(_options: Any) -> Iterator[Any]:
+        live_client = client_ref()
+        for sample in read_samples(live_client.stats()) if live_client else ():
+            if sample.metric is CONNECTIONS:
+                attributes = {
+                    "db.client.connection.pool.name": sample.labels["server"],
+                    "db.client.connection.state": sample.labels["state"],
+                }
+                yield Observation(sample.value, attributes)
+
+    for metric in METRICS:
+        create = (
+            meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
+        )
+        create(
+            metric.name,
+            callbacks=[functools.partial(observe_one, metric)],
+            unit=metric.unit,
+            description=metric.description,
+        )
     meter.create_observable_up_down_counter(
         "db.client.connection.count",
-        callbacks=[observe],
+        callbacks=[observe_connections],
         unit="{connection}",
         description="Connections to each server.",
     )

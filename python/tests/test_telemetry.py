@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,6 +167,40 @@ def test_durations_are_a_histogram_by_operation(client_of_test: Client) -> None:
         for point in metrics["db.client.connection.count"].data.data_points
     }
     assert connections == {"idle": 1, "used": 0}
+    calls = {
+        str((point.attributes or {})["operation"]): getattr(point, "value", None)
+        for point in metrics["glasscache.client.calls"].data.data_points
+    }
+    assert calls == {"read": 3, "write": 1}
+    # Prometheus has the same under the names that its exporters make of these.
+    text = client_of_test.report().prometheus({"job": "web"})
+    assert 'glasscache_client_calls_total{job="web",operation="read",bytes_from="0"} 3' in text
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    observed = {name for name in metrics if name.startswith("glasscache.")}
+    names.discard("glasscache_client_network_duration_seconds")
+    suffix = re.compile("(_seconds|_bytes)?(_total)?$")
+    assert {suffix.sub("", name) for name in names} == {name.replace(".", "_") for name in observed}
+
+
+def test_the_report_is_valid_prometheus_text(glasscache_server: Server) -> None:
+    with Client(glasscache_server.address, timeout=5.0) as client:
+        client.set("k", b"x" * 5000)
+        client.get_many(["k", "missing"])
+        text = client.report().prometheus({"app": 'a "b"\\\n'})
+    assert text.endswith("\n")
+    assert 'app="a \\"b\\"\\\\\\n"' in text
+    buckets = [
+        int(line.rsplit(" ", 1)[1])
+        for line in text.splitlines()
+        if line.startswith("glasscache_client_network_duration_seconds_bucket") and '"bulk"' in line
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 1
+    if promtool := shutil.which("promtool"):
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stderr
 
 
 def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) -> None:
