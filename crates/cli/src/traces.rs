@@ -234,7 +234,27 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
         return Err(Failure::new(Exit::BadData, message).with_hint(hint));
     }
     let format_error = |error| format!("cannot open {}: {error}", path.display());
-    File::open(path).map_err(|error| Failure::new(Exit::Unreachable, format_error(error)))
+    File::open(path)
+        .map_err(|error| hint_at_record(path, Failure::new(Exit::Unreachable, format_error(error))))
+}
+
+/// Adds how the load of a server is recorded, if the name of what does not exist is the address of one.
+fn hint_at_record(path: &Path, failure: Failure) -> Failure {
+    match path.to_str() {
+        Some(address) if is_server_address(address) => failure.with_hint(format!(
+            "that is the address of a server: record its load first, glasscache record {address} --for 10m --out trace.parquet; \
+             glasscache curve {address} --live asks a running glasscache"
+        )),
+        _ => failure,
+    }
+}
+
+/// Whether the text is `host:port`, and no path.
+fn is_server_address(text: &str) -> bool {
+    let host_and_port = text.rsplit_once(':');
+    host_and_port.is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+    })
 }
 
 /// Reads the request log in a folder; warns on stderr of its parts that are left out.
@@ -242,7 +262,7 @@ pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
     let folder_log = read_folder(folder).map_err(|error| match error {
         ReadError::Trace(error) => error.into(),
         ReadError::Open { .. } | ReadError::NoFolder(_) => {
-            Failure::new(Exit::Unreachable, error.to_string())
+            hint_at_record(folder, Failure::new(Exit::Unreachable, error.to_string()))
         }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
             .with_hint("a key stream in one file is what glasscache curve and inspect read"),

@@ -154,3 +154,15 @@ fn a_latency_table_that_cannot_be_read_is_named_instead_of_taken_for_none() {
     assert_eq!(output.status.code(), Some(4), "{message}");
     assert!(message.contains("latency.json"), "{message}");
 }
+
+#[test]
+fn the_address_of_a_server_in_place_of_a_file_gets_the_command_that_records_its_load() {
+    for command in ["inspect", "curve", "simulate"] {
+        let output = glasscache().args([command, "localhost:11211"]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{message}");
+        assert!(message.contains("glasscache record localhost:11211 --for 10m"), "{message}");
+    }
+    let output = glasscache().args(["inspect", "traces/a:1"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("record"));
+}

@@ -10,31 +10,53 @@ const MEASURED_MS_MIN: u64 = 60_000;
 /// And after at least this many gets, so that chance moves their ratio by a hundredth at most.
 const MEASURED_GETS_MIN: u64 = 10_000;
 
+/// The level of misses before a change is a mean with a weight that falls by this share a second.
+const RECENT_DECAY: f64 = 1.0 / 60.0;
+
 /// The last change of the limit whose effect was expected.
 #[derive(Default)]
 pub(super) struct ResizeCheck {
     forecast: Option<ResizeForecast>,
     /// The counts when the memory had been filled again.
     measured_from: Option<LiveInput>,
+    /// The counts of the last second, and gets and misses of about the last minute.
+    last_second: LiveInput,
+    recent_gets: f64,
+    recent_misses: f64,
 }
 
 impl ResizeCheck {
     /// The limit has become `memory_bytes`; `curve` is the last one before.
+    ///
+    /// The curve says what the change brings; the level from which it starts is that of the last minute, for the curve's
+    /// window may contain the time in which the memory was filled for the first time.
     pub(super) fn begin(&mut self, curve: &LiveCurve, memory_bytes: u64) {
         let expected = interpolate(&curve.rows, memory_bytes);
+        let level = if self.recent_gets > 0.0 {
+            self.recent_misses / self.recent_gets - curve.miss_ratio
+        } else {
+            0.0
+        };
+        let at_level = |miss_ratio: f64| (miss_ratio + level).clamp(0.0, 1.0);
         self.measured_from = None;
         self.forecast = expected.map(|point| ResizeForecast {
             from_bytes: curve.memory_bytes,
             memory_bytes,
-            miss_ratio: point.miss_ratio,
-            low: point.low,
-            high: point.high,
+            miss_ratio: at_level(point.miss_ratio),
+            low: at_level(point.low),
+            high: at_level(point.high),
             measured: None,
         });
     }
 
     /// A second has ended.
     pub(super) fn end_second(&mut self, state: CurveState, input: &LiveInput) {
+        let before = std::mem::replace(&mut self.last_second, *input);
+        let fade = |mean: &mut f64, now: u64, before: u64| {
+            *mean = *mean * (1.0 - RECENT_DECAY) + now.saturating_sub(before) as f64;
+        };
+        fade(&mut self.recent_gets, input.gets, before.gets);
+        fade(&mut self.recent_misses, input.misses, before.misses);
         let Some(forecast) = &mut self.forecast else {
             return;
         };
@@ -52,7 +74,8 @@ impl ResizeCheck {
 
     /// Forgets it: what was stored is gone.
     pub(super) fn clear(&mut self) {
-        *self = ResizeCheck::default();
+        self.forecast = None;
+        self.measured_from = None;
     }
 
     pub(super) fn report(&self) -> Option<ResizeForecast> {
@@ -75,6 +98,7 @@ mod tests {
         };
         LiveCurve {
             memory_bytes: 100,
+            miss_ratio: 0.4,
             rows: vec![point(100, 0.4), point(200, 0.2)],
             ..LiveCurve::default()
         }
@@ -103,6 +127,20 @@ mod tests {
         assert!((inside.measured.unwrap() - 0.305).abs() < 1e-9);
         assert_eq!(inside.is_inside(), Some(true));
         assert_eq!(measure(8000).is_inside(), Some(false));
+    }
+
+    #[test]
+    fn the_level_is_that_of_the_last_minute() {
+        let mut check = ResizeCheck::default();
+        for second in 1..=600 {
+            // All miss at first, then a quarter does.
+            let misses = if second <= 100 { second * 100 } else { 10_000 + (second - 100) * 25 };
+            check.end_second(CurveState::Ok, &input(second * 1000, second * 100, misses));
+        }
+        check.begin(&curve(), 150);
+        let forecast = check.report().unwrap();
+        assert!((forecast.miss_ratio - 0.15).abs() < 0.005, "{forecast:?}");
+        assert!((forecast.high - forecast.low - 0.02).abs() < 1e-9);
     }
 
     #[test]
