@@ -31,6 +31,8 @@ pub(crate) struct ServerSizes {
     pub(crate) counts: Vec<(u32, u64)>,
     /// Its classes.
     pub(crate) config: SlabConfig,
+    /// `-m`.
+    pub(crate) memory_bytes: Option<u64>,
     /// Whether it is a glasscache, which has no slab classes.
     pub(crate) is_glasscache: bool,
     /// How the sizes were found, where they were not counted one by one.
@@ -97,7 +99,8 @@ pub(crate) fn read(address: &str, access: &access::Args) -> Result<ServerSizes, 
         let message = format!("the server at {address} holds no items, so it has no sizes");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(ServerSizes { counts, config, is_glasscache, notes })
+    let memory_bytes = settings.get("maxbytes").and_then(|value| value.parse().ok());
+    Ok(ServerSizes { counts, config, memory_bytes, is_glasscache, notes })
 }
 
 /// The rows of a section, none where the server does not know it; or a line that is not one of memcached's.

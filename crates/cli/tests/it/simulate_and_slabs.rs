@@ -317,6 +317,19 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
 }
 
 #[test]
+fn classes_are_not_recommended_from_few_items() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes_path = folder.path().join("sizes.csv");
+    for (item_count, is_enough) in [(505, false), (100_000, true)] {
+        std::fs::write(&sizes_path, format!("size,count\n300,{item_count}\n")).unwrap();
+        let output = run_glasscache(&["slabs", sizes_path.to_str().unwrap()]);
+        let printed = to_text(&output.stdout).replace('\n', " ");
+        assert_eq!(!printed.contains("Too little data: 505 items"), is_enough, "{printed}");
+        assert_eq!(printed.contains("slab_sizes="), is_enough, "{printed}");
+    }
+}
+
+#[test]
 fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
     let folder = tempfile::tempdir().unwrap();
     let site_folder = folder.path().join("site");

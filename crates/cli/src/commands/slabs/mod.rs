@@ -19,6 +19,9 @@ use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
 use crate::traces::InputArgs;
 
+/// The memory limit of a source that has none.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+
 const EXAMPLES: &str = "\
 A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a
 histogram: a CSV file whose header is `size,count` (bytes of the value; keys of --key-bytes) or
@@ -53,9 +56,9 @@ pub(crate) struct Args {
     /// Maximum number of classes of the optimum (memcached accepts 62)
     #[arg(short = 'k', long, default_value_t = SIZES_MAX as u32, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=62))]
     classes: u32,
-    /// Memory limit for which the number of items is computed
-    #[arg(short, long, default_value = "1g", value_name = "BYTES")]
-    memory: String,
+    /// Memory limit for which the number of items is computed [default: -m of the server, else 1g]
+    #[arg(short, long, value_name = "BYTES")]
+    memory: Option<String>,
     /// Bytes of a key if the source has no key sizes
     #[arg(long, default_value_t = 30, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=250))]
     key_bytes: u32,
@@ -79,9 +82,11 @@ impl Args {
         let Some(source) = &self.source else {
             return print_classes(out, &config);
         };
-        let memory_bytes = parse_amount(&self.memory, "--memory")?;
+        let memory_bytes = self.memory.as_deref().map(|text| parse_amount(text, "--memory"));
+        let memory_bytes = memory_bytes.transpose()?;
         let plan_input =
             source::read(source, config, self.key_bytes, &self.trace_options, &self.access)?;
+        let memory_bytes = memory_bytes.or(plan_input.memory_bytes).unwrap_or(MEMORY_BYTES_DEFAULT);
         let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
         let report = comparison.to_report();
         report.print(out, Detail { prints_all: self.all, is_wide: false })?;

@@ -9,6 +9,8 @@ pub(super) struct PlanInput {
     pub(super) name: String,
     pub(super) config: SlabConfig,
     pub(super) demand: Demand,
+    /// `-m` of the server.
+    pub(super) memory_bytes: Option<u64>,
     /// Whether the source is a glasscache server, which has no slab classes.
     pub(super) is_glasscache: bool,
     /// Notes about the source of the sizes.

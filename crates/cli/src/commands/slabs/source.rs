@@ -51,7 +51,14 @@ fn new_plan_input(
         let message = format!("{source}: no item of a known size that memcached would take");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(PlanInput { name: source.to_owned(), config, demand, is_glasscache: false, notes })
+    Ok(PlanInput {
+        name: source.to_owned(),
+        config,
+        demand,
+        memory_bytes: None,
+        is_glasscache: false,
+        notes,
+    })
 }
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
@@ -64,6 +71,7 @@ fn read_server_input(address: &str, access: &access::Args) -> Result<PlanInput, 
     }
     Ok(PlanInput {
         is_glasscache: server_sizes.is_glasscache,
+        memory_bytes: server_sizes.memory_bytes,
         ..new_plan_input(address, server_sizes.config, demand, server_sizes.notes)?
     })
 }

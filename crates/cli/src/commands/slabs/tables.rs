@@ -1,5 +1,6 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
+use glasscache_lab::text::format_count;
 use glasscache_sim::page::{Bar, BarChart, Chart, Mark, Panel, Series, format_short_bytes};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::find_optimal_sizes;
@@ -13,6 +14,9 @@ use crate::report::{Report, ReportTable};
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
 /// Numbers of classes to try for a small memory.
 const FEW_CLASS_COUNTS: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
+
+/// Classes planned from fewer items would follow chance.
+const ITEMS_MIN: u64 = 1000;
 
 /// A list of classes with its cost.
 struct ClassList {
@@ -164,6 +168,7 @@ impl<'a> Comparison<'a> {
                 .best()
                 .start_options
                 .iter()
+                .filter(|_| !self.has_too_little_data())
                 .map(|line| format!("memcached {line}"))
                 .collect(),
             notes,
@@ -172,7 +177,24 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Whether the sizes are of too few items for a plan.
+    fn has_too_little_data(&self) -> bool {
+        self.input.demand.items() < ITEMS_MIN
+    }
+
     fn format_sentence(&self) -> String {
+        if self.has_too_little_data() {
+            return format!(
+                "Too little data: {} items, and classes are worth planning from {} on. {}",
+                self.input.demand.items(),
+                format_count(ITEMS_MIN),
+                self.compare_in_words()
+            );
+        }
+        self.compare_in_words()
+    }
+
+    fn compare_in_words(&self) -> String {
         let (current, best) = (&self.class_lists[0], self.best());
         let (waste, best_waste) =
             (format_percent(current.plan.waste()), format_percent(best.plan.waste()));
