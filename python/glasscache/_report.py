@@ -191,6 +191,35 @@ def _html_table(title: str, header: list[str], rows: list[list[str]]) -> str:
     return f"<table>{caption}<thead><tr>{html_cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def subtract_stats(stats: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counters of the calls between two `stats()` of one client; servers are as they are now."""
+    difference = dict(stats)
+    for table in _TABLES:
+        pairs = zip(stats[table], earlier[table], strict=True)
+        difference[table] = [_subtract_row(row, earlier_row) for row, earlier_row in pairs]
+    for name, value in stats.items():
+        if isinstance(value, int):
+            difference[name] = value - earlier[name]
+    return difference
+
+
+def _subtract_row(row: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **row,
+        "calls": row["calls"] - earlier["calls"],
+        "bytes": row["bytes"] - earlier["bytes"],
+        "seconds": {
+            part: value - earlier["seconds"][part] for part, value in row["seconds"].items()
+        },
+        "latency_us_log2": [
+            count - earlier_count
+            for count, earlier_count in zip(
+                row["latency_us_log2"], earlier["latency_us_log2"], strict=True
+            )
+        ],
+    }
+
+
 def format_json(
     stats: Mapping[str, Any], near_stats: NearStats | None, rollout_json: str | None
 ) -> str:

@@ -350,6 +350,66 @@ except Exception as error:
     assert lines[:3] == ["True", "True True", "BadSetting"], completed.stdout + completed.stderr
 
 
+SITE_OF_ONE_PAGE = """
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.urls import path
+
+def page(request, name):
+    value = cache.get(name)
+    if value is None:
+        cache.set(name, value := "page " + name)
+    cache.get_many(["a", "b"])
+    return HttpResponse(value)
+
+urlpatterns = [path("pages/<str:name>/", page)]
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "glasscache_report", *json.loads(sys.argv[1])["ARGUMENTS"]])
+"""
+
+
+def report_of_site(*arguments: str, **cache: Any) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "INSTALLED_APPS": ["glasscache.contrib.django_app"],
+        "ROOT_URLCONF": "__main__",
+        "ARGUMENTS": arguments,
+    }
+    return run_site(SITE_OF_ONE_PAGE, settings=settings, **cache)
+
+
+def test_the_report_of_a_page_is_that_of_its_second_request(server: Server) -> None:
+    completed = report_of_site("/pages/one/", "/none/", LOCATION=server.address)
+    assert completed.returncode == 0, completed.stderr
+    page, missing = completed.stdout.split("/none/: status 404")
+    assert "/pages/one/: status 200, the second request.\n\ndefault: 2 calls" in page
+    assert "write" not in page
+    assert "default: 0 calls" in missing
+    completed = report_of_site("/pages/one/", "--json", LOCATION=server.address)
+    (result,) = json.loads(completed.stdout)
+    stats = result["caches"]["default"]
+    calls = [row["calls"] for table in ("by_size", "by_width") for row in stats[table]]
+    assert sum(calls) == 2
+    assert stats["servers"][server.address]["is_down"] is False
+
+
+def test_the_report_without_a_page_and_of_another_backend(server: Server) -> None:
+    completed = report_of_site(LOCATION=server.address)
+    assert "default: 2 calls, 0 misses by error" in completed.stdout, completed.stderr
+    completed = report_of_site("--cache", "pages", LOCATION=server.address)
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert "CACHES has no 'pages': write one of default" in completed.stderr
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    completed = report_of_site(BACKEND=backend, LOCATION="")
+    assert "no cache with the backend glasscache.contrib.django.GlassCache" in completed.stderr
+
+
+def test_the_app_lets_check_warn_of_old_options() -> None:
+    settings = {"INSTALLED_APPS": ["glasscache.contrib.django_app"]}
+    completed = run_site(CHECK_PROGRAM, settings=settings, OPTIONS={"no_delay": True})
+    assert "(glasscache.W001)" in completed.stderr
+    assert "1 issue" in completed.stderr
+
+
 SESSION_ENGINES = ["cache", "cached_db", "db"]
 
 
