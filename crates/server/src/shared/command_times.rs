@@ -44,7 +44,7 @@ impl CommandTimes {
 
     /// The times of each of [`COMMANDS`], over all workers.
     pub(crate) fn read<'c>(
-        workers: impl Iterator<Item = &'c CommandTimes> + Clone,
+        workers: &(impl Iterator<Item = &'c CommandTimes> + Clone),
     ) -> [Times; COMMANDS.len()] {
         std::array::from_fn(|command| {
             Times::read(workers.clone().filter_map(|times| times.0.get(command)))
@@ -107,7 +107,7 @@ mod tests {
         counters.decr_misses.bump();
         let times = CommandTimes::default();
         times.record(&before, &counters.command_counts(), Duration::from_micros(20));
-        let by_command = CommandTimes::read([&times, &CommandTimes::default()].into_iter());
+        let by_command = CommandTimes::read(&[&times, &CommandTimes::default()].into_iter());
         assert_eq!(by_command.map(|times| times.count()), [3, 0, 0, 1, 0]);
     }
 

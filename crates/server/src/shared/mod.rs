@@ -301,9 +301,8 @@ impl Shared {
 
     /// How long commands take inside the server, by command.
     pub(crate) fn command_times(&self) -> [Times; COMMANDS.len()] {
-        CommandTimes::read(
-            self.counters_and_wakers.iter().map(|(counters, _)| &counters.command_times),
-        )
+        let workers = self.counters_and_wakers.iter();
+        CommandTimes::read(&workers.map(|(counters, _)| &counters.command_times))
     }
 
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.

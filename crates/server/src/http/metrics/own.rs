@@ -103,8 +103,8 @@ fn write_fills(shared: &Shared, out: &mut Exposition) {
     let help = "Time from the reply that gives a client a lease to the value that it stores.";
     out.begin(NAME, Kind::Histogram, help);
     write_buckets(NAME, &[], &FILL_EXPONENTS, &shared.fill_times.times(), out);
-    const LEASES: &str = "glasscache_leases_total";
-    out.single(LEASES, Kind::Counter, "Leases that were given.", shared.fill_times.leases());
+    let leases = shared.fill_times.leases();
+    out.single("glasscache_leases_total", Kind::Counter, "Leases that were given.", leases);
 }
 
 /// The live curve, and whether what it expected of the last change of the limit came; nothing while there is no curve.
