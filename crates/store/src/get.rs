@@ -33,7 +33,7 @@ impl Worker {
             self.accounting.sample(hash, || Operation::read(key, hash, None, now));
             return None;
         };
-        hit.record_use();
+        hit.record_use(|addr| self.store.segments.is_young(addr));
         let old_state_word = self.store.record_access(&item, bits::FETCHED, now);
         let (value_bytes, expiry) = (item.header.value_bytes, item.header.expiry);
         self.accounting
@@ -61,7 +61,7 @@ impl Worker {
         if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
-        hit.record_use();
+        hit.record_use(|addr| self.store.segments.is_young(addr));
         self.store.record_access_at(addr, base_time, bits::FETCHED, now);
         let found = Some((value.len() as u32, Expiry::Never));
         self.accounting.sample(hash, || Operation::read(key, hash, found, now));

@@ -67,7 +67,8 @@ fn read_item(
     }
     // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
-        store.record_use(write.key, write.hash, &item, write.now());
+        // A touched item was rewritten: its age in the queue is that of the old copy.
+        store.record_use(write.key, write.hash, old.addr);
         store.record_access(&item, bits::FETCHED, write.now());
     }
     let lease_item = if options.recache_after_touch { &item } else { old };

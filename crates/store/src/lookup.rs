@@ -240,12 +240,11 @@ impl Store {
         self.arena().state_word(addr).load(Ordering::Relaxed)
     }
 
-    /// Counts a use of the item in its slot, and records its time.
-    pub(crate) fn record_use(&self, key: &[u8], hash: KeyHash, item: &LocatedItem, now: Seconds) {
+    /// Counts a use of the item in its slot, if an item at `used_addr` is old enough.
+    pub(crate) fn record_use(&self, key: &[u8], hash: KeyHash, used_addr: Addr) {
         if let Some(hit) = self.find(key, hash) {
-            hit.record_use();
+            hit.record_use(|_| self.segments.is_young(used_addr));
         }
-        self.record_access(item, 0, now);
     }
 
     /// Records the time of a use and a mark; returns the previous content.

@@ -81,6 +81,11 @@ impl SegmentKind {
             _ => Queue::Small,
         }
     }
+
+    /// Whether what is written into it enters the small queue at its young end.
+    fn is_new(self) -> bool {
+        self.queue() == Queue::Small && self != SegmentKind::SmallSurvivors
+    }
 }
 
 /// A segment being filled.
@@ -353,6 +358,9 @@ impl Appender {
             }
             let base_time = Seconds(request.base_time.0.min(request.now.0));
             let id = store.segments.open(request.spare_min, segment_kind.queue(), base_time)?;
+            if segment_kind.is_new() {
+                store.segments.record_age(id, 0, store.young_bytes());
+            }
             let (generation, _) =
                 store.segments.generation_and_base_time(store.arena().segment_start(id));
             *current_segment = Some(OpenSegment {
@@ -373,6 +381,10 @@ impl Appender {
         self.store.segments.count_live(addr, bytes);
         if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(segment_kind as usize) {
             open.used_bytes += bytes;
+            let segments = &self.store.segments;
+            if segment_kind.is_new() && segments.count_entered(open.used_bytes, bytes) {
+                segments.record_age(open.id, open.used_bytes, self.store.young_bytes());
+            }
             open.last_expiry_s = open.last_expiry_s.max(match expiry {
                 Expiry::Never => u32::MAX,
                 Expiry::At(second) => second.0,

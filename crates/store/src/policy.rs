@@ -4,6 +4,7 @@
 //! few lines. The measurements are in docs/decisions/store.md, 0012.
 
 use crate::segments::Queue;
+use crate::tuning::PolicySettings;
 
 /// What a policy knows about the whole store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,13 +37,6 @@ pub(crate) struct EvictionCandidate {
     pub(crate) mean_bytes: usize,
 }
 
-impl EvictionCandidate {
-    /// Whether it is larger than `factor` new items.
-    fn exceeds_mean_times(&self, factor: usize) -> bool {
-        self.bytes > self.mean_bytes.saturating_mul(factor)
-    }
-}
-
 /// The decision about a live item in a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -73,6 +67,10 @@ pub(crate) trait Policy: Send + Sync {
     fn decide(&self, candidate: &EvictionCandidate) -> Decision;
     /// Number of tags that the ghost should keep per hundred resident items.
     fn ghost_percent(&self) -> usize {
+        0
+    }
+    /// Bytes of new items that have to be written after one before its uses count, if `capacity_bytes` fit.
+    fn young_bytes(&self, _capacity_bytes: u64) -> u64 {
         0
     }
 }
@@ -121,9 +119,7 @@ impl PolicyKind {
             }
             PolicyKind::S3Fifo => Box::new(TwoQueuePolicy::S3_FIFO),
             PolicyKind::TwoQueue => Box::new(TwoQueuePolicy {
-                small_percent: 25,
-                promotion_frequency_min: 4,
-                ghost_percent: 50,
+                settings: PolicySettings::TWO_QUEUE,
                 ..TwoQueuePolicy::S3_FIFO
             }),
             PolicyKind::Fifo => Box::new(SingleQueuePolicy {
@@ -149,14 +145,8 @@ impl PolicyKind {
 /// Two queues and a ghost: a new item starts in the small one, and stays if it is used there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TwoQueuePolicy {
-    /// Share of the live bytes that new items may take.
-    pub(crate) small_percent: usize,
-    /// Uses in the small queue that make an item stay (above 3: never).
-    pub(crate) promotion_frequency_min: u8,
-    /// Whether an item that the ghost remembers starts in the main queue.
-    pub(crate) ghost_promotes: bool,
-    /// Tags in the ghost per hundred items.
-    pub(crate) ghost_percent: usize,
+    /// Its numbers.
+    pub(crate) settings: PolicySettings,
     /// A promoted item starts in the main queue with its frequency less one, not with 0.
     pub(crate) keeps_frequency: bool,
     /// An item as large as many others needs more uses; three are enough for any.
@@ -165,43 +155,38 @@ pub(crate) struct TwoQueuePolicy {
 
 impl TwoQueuePolicy {
     const S3_FIFO: Self = TwoQueuePolicy {
-        small_percent: 10,
-        promotion_frequency_min: 1,
-        ghost_promotes: true,
-        ghost_percent: 90,
+        settings: PolicySettings::S3_FIFO,
         keeps_frequency: false,
         is_size_aware: false,
     };
 
     /// The policy of the server.
     pub(crate) const OWN: Self = TwoQueuePolicy {
-        ghost_percent: 50,
+        settings: PolicySettings::DEFAULT,
         keeps_frequency: true,
         is_size_aware: true,
-        ..Self::S3_FIFO
     };
 
-    /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
-    /// displaces four others, which together are used more often.
-    fn frequency_required(&self, candidate: &EvictionCandidate) -> u8 {
-        let (frequency_min, (second_use_factor, third_use_factor)) = match candidate.queue {
-            Queue::Small => (self.promotion_frequency_min, (1, 4)),
-            Queue::Main => (1, (4, 16)),
-        };
-        frequency_min
-            + u8::from(self.is_size_aware && candidate.exceeds_mean_times(second_use_factor))
-            + u8::from(self.is_size_aware && candidate.exceeds_mean_times(third_use_factor))
+    /// Uses that make an item stay.
+    fn frequency_required(self, candidate: &EvictionCandidate) -> u8 {
+        let mean_bytes = if self.is_size_aware { candidate.mean_bytes } else { usize::MAX };
+        let (bytes, mean_bytes) = (candidate.bytes as u64, mean_bytes as u64);
+        match candidate.queue {
+            Queue::Small => self.settings.uses_to_promote(bytes, mean_bytes),
+            Queue::Main => PolicySettings::uses_to_stay(bytes, mean_bytes),
+        }
     }
 }
 
 impl Policy for TwoQueuePolicy {
     fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
-        if is_remembered && self.ghost_promotes { Queue::Main } else { Queue::Small }
+        if is_remembered && self.settings.ghost_promotes { Queue::Main } else { Queue::Small }
     }
 
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
-        let total_bytes = queue_sizes.small_bytes + queue_sizes.main_bytes;
-        let takes_from_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
+        let takes_from_small = self
+            .settings
+            .takes_from_small(queue_sizes.small_bytes as u64, queue_sizes.main_bytes as u64);
         VictimChoice {
             queue: if takes_from_small { Queue::Small } else { Queue::Main },
             after_position: 0,
@@ -222,7 +207,11 @@ impl Policy for TwoQueuePolicy {
     }
 
     fn ghost_percent(&self) -> usize {
-        self.ghost_percent
+        usize::from(self.settings.ghost_percent)
+    }
+
+    fn young_bytes(&self, capacity_bytes: u64) -> u64 {
+        self.settings.young_bytes(capacity_bytes)
     }
 }
 

@@ -49,7 +49,8 @@ impl SetOperation<'_> {
         let options = self.options;
         let overwrite = match (options.mode, write.found.live_item()) {
             (SetMode::Add, Some(old)) => {
-                write.store().record_use(write.key, write.hash, &old, write.now());
+                write.store().record_use(write.key, write.hash, old.addr);
+                write.store().record_access(&old, 0, write.now());
                 return Ok(SetOutcome::NotStored);
             }
             (SetMode::Append | SetMode::Prepend, Some(old)) => {

@@ -260,6 +260,11 @@ impl Store {
         }
     }
 
+    /// Bytes of new items that have to be written after one before its uses count.
+    pub(crate) fn young_bytes(&self) -> u64 {
+        self.policy.young_bytes(self.segments.item_bytes_max())
+    }
+
     fn apply_budget(&self) {
         let buffer_bytes = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let shift = self.arena().segment_bytes().ilog2();

@@ -55,7 +55,7 @@ const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
             &["flush", "item", "sparse_segments"],
             &["prefix_flushes"],
             &["memory"],
-            &["retry_limits", "counters", "error", "request", "sync"],
+            &["retry_limits", "counters", "error", "request", "sync", "tuning"],
         ],
     ),
     (

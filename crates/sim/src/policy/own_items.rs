@@ -27,7 +27,7 @@ pub(crate) struct OwnItems<W> {
     /// The weight that has entered the small queue so far.
     entered_weight: u64,
     /// Weight that enters the small queue after an object before its uses count.
-    skipped_weight: u64,
+    young_weight: u64,
     small_queue: Queue,
     main_queue: Queue,
     capacity: u64,
@@ -53,7 +53,7 @@ impl<W: Weights> OwnItems<W> {
             uses: vec![0; object_count],
             entry_weights: vec![0; object_count],
             entered_weight: 0,
-            skipped_weight: 0,
+            young_weight: 0,
             small_queue: Queue::new(SMALL_QUEUE),
             main_queue: Queue::new(MAIN_QUEUE),
             capacity,
@@ -74,8 +74,7 @@ impl<W: Weights> OwnItems<W> {
     /// Changes the settings; what no longer fits a queue leaves with the next insertions.
     pub(crate) fn change_settings(&mut self, settings: PolicySettings) {
         self.settings = settings;
-        let small_capacity = self.capacity * u64::from(settings.small_percent) / 100;
-        self.skipped_weight = small_capacity * u64::from(settings.skip_percent) / 100;
+        self.young_weight = settings.young_bytes(self.capacity);
         let ghost_capacity = self.capacity * u64::from(settings.ghost_percent) / 100;
         self.ghost.set_capacity(ghost_capacity, self.weights);
     }
@@ -100,20 +99,14 @@ impl<W: Weights> OwnItems<W> {
         }
     }
 
-    /// Uses that a large object needs more than a small one: one above `factor` times the mean, two above four times that.
-    fn additional_uses(&self, id: u32, factor: f64) -> u8 {
-        let weight = self.weights.of(id) as f64;
-        u8::from(weight > self.mean_weight * factor)
-            + u8::from(weight > self.mean_weight * factor * 4.0)
-    }
-
     /// Moves the oldest object of the small queue to the main queue if it was used, else to the ghost.
     fn examine_small(&mut self) {
         let weights = self.weights;
         let Some(id) = self.small_queue.pop(&mut self.locations, |id| weights.of(id)) else {
             return;
         };
-        let uses_required = self.settings.promotion_uses + self.additional_uses(id, 1.0);
+        let uses_required =
+            self.settings.uses_to_promote(weights.of(id), self.mean_weight.round() as u64);
         let uses = &mut self.uses[id as usize];
         if *uses < uses_required {
             self.ghost.remember(id, weights);
@@ -129,7 +122,8 @@ impl<W: Weights> OwnItems<W> {
         let Some(id) = self.main_queue.pop(&mut self.locations, |id| weights.of(id)) else {
             return;
         };
-        let uses_required = 1 + self.additional_uses(id, 4.0);
+        let uses_required =
+            PolicySettings::uses_to_stay(weights.of(id), self.mean_weight.round() as u64);
         let uses = &mut self.uses[id as usize];
         if *uses >= uses_required {
             *uses -= 1;
@@ -167,9 +161,9 @@ impl<W: Weights> Policy for OwnItems<W> {
             self.store(id, self.weights.of(id));
             return false;
         }
-        let is_skipped = queue == SMALL_QUEUE
-            && self.entered_weight - self.entry_weights[id as usize] < self.skipped_weight;
-        if !is_skipped {
+        let is_young = queue == SMALL_QUEUE
+            && self.entered_weight - self.entry_weights[id as usize] < self.young_weight;
+        if !is_young {
             let uses = &mut self.uses[id as usize];
             *uses = (*uses + 1).min(USES_MAX);
         }

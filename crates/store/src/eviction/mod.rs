@@ -13,3 +13,5 @@ pub(crate) use sweep::Sweeper;
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod young_tests;

@@ -80,12 +80,12 @@ impl Hit<'_> {
         is_same.then_some(Hit { entry, ..self })
     }
 
-    /// Counts a use.
+    /// Counts a use, unless the item `is_young`: what cannot be counted costs no more than before.
     // LOSSY: a use concurrent with another change of the slot is not counted.
     #[inline]
-    pub(crate) fn record_use(&self) {
+    pub(crate) fn record_use(&self, is_young: impl FnOnce(Addr) -> bool) {
         let frequency = self.entry.frequency();
-        if frequency < FREQUENCY_MAX {
+        if frequency < FREQUENCY_MAX && !is_young(self.entry.item_addr()) {
             let incremented = self.entry.with_frequency(frequency + 1).0;
             // Relaxed: publishes nothing; Release all the same so that the slot continues to publish the item.
             let _ = self.slot.compare_exchange(

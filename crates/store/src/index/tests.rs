@@ -438,7 +438,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || {
                     if let Some(hit) = index.find(hash_of(3), |item| item == item_of(3)) {
-                        hit.record_use();
+                        hit.record_use(|_| false);
                     }
                 })
             };

@@ -34,8 +34,8 @@ pub(super) struct Item {
     pub(super) expires_at: u32,
     older: ItemId,
     younger: ItemId,
-    /// Its time to live in seconds, rounded ([`encode_ttl`]).
-    pub(super) ttl_code: u16,
+    /// In the LRU, its time to live in seconds, rounded ([`encode_ttl`]); in a miniature, when it entered the small queue.
+    pub(super) detail: u16,
     /// The queue it is in.
     pub(super) queue: u8,
     /// Two bits of its frequency and four of its level: an item has 20 bytes.
@@ -75,7 +75,7 @@ const UNUSED: Item = Item {
     expires_at: 0,
     older: NONE,
     younger: NONE,
-    ttl_code: 0,
+    detail: 0,
     queue: 0,
     frequency_and_level: 0,
 };
@@ -236,7 +236,7 @@ impl<const QUEUES: usize> Items<QUEUES> {
                     let id = kept.insert(key, item.bytes, queue);
                     if let Some(copy) = id.and_then(|id| kept.get_mut(id)) {
                         copy.expires_at = item.expires_at;
-                        copy.ttl_code = item.ttl_code;
+                        copy.detail = item.detail;
                         copy.set_frequency(item.frequency());
                     }
                 }

@@ -58,7 +58,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
 
     /// The time to live with which the item was stored, in seconds; 0 if unknown.
     pub(super) fn ttl_s(&self, tag: u32) -> u32 {
-        self.find(tag).map_or(0, |(_, item)| decode_ttl(item.ttl_code))
+        self.find(tag).map_or(0, |(_, item)| decode_ttl(item.detail))
     }
 
     /// Stores an item.
@@ -73,7 +73,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
         };
         if let Some(item) = id.and_then(|id| self.items.get_mut(id)) {
             item.expires_at = stored.expires_at;
-            item.ttl_code = encode_ttl(stored.expires_at.saturating_sub(now));
+            item.detail = encode_ttl(stored.expires_at.saturating_sub(now));
         }
         self.rebalance();
     }
@@ -84,7 +84,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
             self.items.move_to_youngest(id, 0);
             if let Some(item) = self.items.get_mut(id) {
                 item.expires_at = expires_at;
-                item.ttl_code = encode_ttl(expires_at.saturating_sub(now));
+                item.detail = encode_ttl(expires_at.saturating_sub(now));
             }
             self.rebalance();
         }

@@ -16,6 +16,9 @@ const ENTRIES_EXAMINED: usize = 2;
 
 const QUEUES: [Queue; 2] = [Queue::Small, Queue::Main];
 
+/// An item's age in the small queue is known to this part of the age at which its uses count.
+const YOUNG_UNITS: u16 = 64;
+
 /// The capacity of a miniature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Capacity {
@@ -47,6 +50,9 @@ pub(super) struct Miniature {
     next_examined: usize,
     /// Bytes of everything that was inserted.
     inserted_bytes: u64,
+    /// Bytes that have entered the small queue, in units of the youngest part of it, and the rest of them.
+    entered_units: u16,
+    entered_bytes: u64,
 }
 
 impl Miniature {
@@ -59,6 +65,8 @@ impl Miniature {
             keep_budget: 0,
             next_examined: 0,
             inserted_bytes: 0,
+            entered_units: 0,
+            entered_bytes: 0,
         }
     }
 
@@ -104,16 +112,27 @@ impl Miniature {
         let Some(id) = self.items.find(tag) else {
             return false;
         };
-        match self.items.get_mut(id) {
-            Some(item) if !item.is_expired(now) => {
-                item.set_frequency(item.frequency() + 1);
-                true
-            }
-            _ => {
-                self.items.remove(id);
-                false
-            }
+        let is_alive = self.items.get(id).is_some_and(|item| !item.is_expired(now));
+        if is_alive {
+            self.count_use(id);
+        } else {
+            self.items.remove(id);
         }
+        is_alive
+    }
+
+    /// Counts a use of an item, unless it is young.
+    fn count_use(&mut self, id: ItemId) {
+        let (entered_units, skips_young) = (self.entered_units, self.skips_young());
+        if let Some(item) = self.items.get_mut(id) {
+            let age = entered_units.wrapping_sub(item.detail);
+            let is_young = skips_young && queue_of(item) == Queue::Small && age < YOUNG_UNITS;
+            item.set_frequency(item.frequency() + u8::from(!is_young));
+        }
+    }
+
+    fn skips_young(&self) -> bool {
+        self.policy.settings.skip_percent > 0
     }
 
     /// Whether the key has an item that is alive.
@@ -128,15 +147,15 @@ impl Miniature {
         let id = match self.items.find(key.tag) {
             Some(id) => {
                 self.items.set_bytes(id, stored.bytes);
-                let queue = self.items.get(id).map_or(0, |item| item.queue);
-                self.items.move_to_youngest(id, usize::from(queue));
+                self.rewrite(id);
                 Some(id)
             }
             None if u64::from(stored.bytes) > self.capacity.bytes => None,
             None => {
                 let queue = self.policy.queue_of_new_item(self.ghost.forget(key.tag));
                 self.inserted_bytes += u64::from(stored.bytes);
-                self.items.insert(key, stored.bytes, queue as usize)
+                let id = self.items.insert(key, stored.bytes, queue as usize);
+                id.inspect(|&id| self.count_entered(id))
             }
         };
         if let Some(item) = id.and_then(|id| self.items.get_mut(id)) {
@@ -150,11 +169,38 @@ impl Miniature {
         let Some(id) = self.items.find(tag).filter(|_| self.contains(tag, now)) else {
             return;
         };
+        if self.skips_young()
+            && self.items.get(id).is_some_and(|item| queue_of(item) == Queue::Small)
+        {
+            // The read that comes with it finds a young item: it is a use at the age that the item had before.
+            self.count_use(id);
+        }
         if let Some(item) = self.items.get_mut(id) {
             item.expires_at = expires_at;
-            let queue = usize::from(item.queue);
-            self.items.move_to_youngest(id, queue);
+            self.rewrite(id);
         }
+    }
+
+    /// Moves an item that is written again to the young end of its queue.
+    fn rewrite(&mut self, id: ItemId) {
+        let queue = self.items.get(id).map_or(0, |item| item.queue);
+        self.items.move_to_youngest(id, usize::from(queue));
+        self.count_entered(id);
+    }
+
+    /// Counts the bytes of an item that was written into the small queue, and records when that was.
+    fn count_entered(&mut self, id: ItemId) {
+        let Some(item) = self.items.get_mut(id).filter(|item| queue_of(item) == Queue::Small)
+        else {
+            return;
+        };
+        item.detail = self.entered_units;
+        self.entered_bytes += u64::from(item.bytes);
+        let young_bytes = self.policy.settings.young_bytes(self.capacity.bytes);
+        let unit_bytes = (young_bytes / u64::from(YOUNG_UNITS)).max(1);
+        self.entered_units =
+            self.entered_units.wrapping_add((self.entered_bytes / unit_bytes) as u16);
+        self.entered_bytes %= unit_bytes;
     }
 
     /// Removes an item.
@@ -200,8 +246,7 @@ impl Miniature {
             }
             Decision::Promote { frequency } => self.keep(victim, frequency, Queue::Main),
             Decision::Stay { frequency } => {
-                let queue = QUEUES.get(usize::from(item.queue)).copied().unwrap_or(Queue::Main);
-                self.keep(victim, frequency, queue);
+                self.keep(victim, frequency, queue_of(&item));
             }
         }
     }
@@ -235,9 +280,43 @@ impl Miniature {
 
 fn candidate(item: &Item, mean_bytes: u64) -> EvictionCandidate {
     EvictionCandidate {
-        queue: QUEUES.get(usize::from(item.queue)).copied().unwrap_or(Queue::Main),
+        queue: queue_of(item),
         frequency: item.frequency(),
         bytes: item.bytes as usize,
         mean_bytes: mean_bytes as usize,
+    }
+}
+
+fn queue_of(item: &Item) -> Queue {
+    QUEUES.get(usize::from(item.queue)).copied().unwrap_or(Queue::Main)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_counts_by_what_was_written_after_the_item_and_a_touch_by_the_age_before() {
+        let mut miniature = Miniature::new(TwoQueuePolicy::OWN);
+        let capacity = Capacity { bytes: 1 << 20, ghost_tags: 100, keep_budget_bytes: 1 << 16 };
+        miniature.set_capacity(capacity);
+        let young_items = TwoQueuePolicy::OWN.settings.young_bytes(capacity.bytes) as u32 / 100;
+        let stored = StoredItem { bytes: 100, expires_at: 0 };
+        let set = |miniature: &mut Miniature, tags: std::ops::Range<u32>| {
+            tags.for_each(|tag| miniature.set(SampledKey { tag, level: 0 }, stored, 100, 2));
+        };
+        let read = |miniature: &mut Miniature| {
+            assert!(miniature.get(1, 2));
+            let id = miniature.items.find(1).unwrap();
+            miniature.items.get(id).unwrap().frequency()
+        };
+        set(&mut miniature, 1..young_items - 1);
+        assert_eq!(read(&mut miniature), 0);
+        set(&mut miniature, young_items - 1..young_items + 4);
+        assert_eq!(read(&mut miniature), 1);
+        miniature.touch(1, 0, 2);
+        assert_eq!(read(&mut miniature), 2);
+        miniature.touch(1, 0, 2);
+        assert_eq!(read(&mut miniature), 2);
     }
 }

@@ -58,6 +58,7 @@ impl Segments {
     pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
         let meta = self.meta(id);
         meta.is_in_main_queue.store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        self.identity(id).uses_count_from.store(0, Ordering::Relaxed);
         meta.queue_position
             .store(self.next_queue_position.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.stop_sweep(id);

@@ -18,6 +18,7 @@ mod pools;
 mod ranking;
 mod snapshot;
 mod view;
+mod young;
 
 use pools::SegmentPools;
 pub(crate) use ranking::Candidates;
@@ -94,6 +95,8 @@ struct SegmentIdentity {
     generation: AtomicU64,
     /// The second from which expiry and accesses are counted.
     base_time: AtomicU32,
+    /// From which byte of `entered_bytes` on the uses of its first item count; 0 if all of them do.
+    uses_count_from: AtomicU64,
 }
 
 /// The maximum number of segments.
@@ -117,6 +120,8 @@ pub(crate) struct Segments {
     /// The last unique that was counted and not derived from an address, halved.
     halved_counted_unique: AtomicU64,
     next_queue_position: AtomicU64,
+    /// Bytes that were written for new items.
+    entered_bytes: AtomicU64,
     /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
     /// Segments of all kinds that the budget allows now, without the extra ones for lines.
@@ -169,6 +174,7 @@ impl Segments {
             sequence: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             base_time: AtomicU32::new(0),
+            uses_count_from: AtomicU64::new(0),
         };
         let segment_count = arena.segment_count();
         let pools = SegmentPools {
@@ -187,6 +193,7 @@ impl Segments {
             next_sequence: AtomicU64::new(1),
             halved_counted_unique: AtomicU64::new(0),
             next_queue_position: AtomicU64::new(1),
+            entered_bytes: AtomicU64::new(0),
             flushes,
             allowed_count: AtomicUsize::new(budget.segments.min(segment_count)),
             extra_line_segments_max: AtomicUsize::new(budget.extra_line_segments),
@@ -253,6 +260,7 @@ impl Segments {
         // Readers see both through the slot that publishes an item of the segment.
         identity.generation.store(self.flushes.generation(), Ordering::Relaxed);
         identity.base_time.store(base_time.0, Ordering::Relaxed);
+        identity.uses_count_from.store(0, Ordering::Relaxed);
         Some(id)
     }
 

@@ -19,12 +19,18 @@ pub struct PolicySettings {
 
 impl PolicySettings {
     /// The settings of a server whose policy is fixed.
-    pub const DEFAULT: Self = Self::new(10, 1, true, 50, 0);
+    pub const DEFAULT: Self = Self::new(10, 1, true, 50, 5);
+
+    /// The published settings of S3-FIFO.
+    pub(crate) const S3_FIFO: Self = Self::new(10, 1, true, 90, 0);
+
+    /// The published settings of 2Q: what is used in the small queue does not stay for that.
+    pub(crate) const TWO_QUEUE: Self = Self::new(25, 4, true, 50, 0);
 
     /// What a tuned policy chooses from; the first is the default.
     pub const CANDIDATES: [Self; 10] = [
         Self::DEFAULT,
-        Self::new(10, 1, true, 50, 30),
+        Self::new(10, 1, true, 50, 0),
         Self::new(20, 2, true, 50, 30),
         Self::new(5, 1, true, 50, 30),
         Self::new(5, 4, true, 50, 0),
@@ -49,6 +55,30 @@ impl PolicySettings {
     pub fn takes_from_small(&self, small_bytes: u64, main_bytes: u64) -> bool {
         small_bytes * 100 > (small_bytes + main_bytes) * u64::from(self.small_percent)
     }
+
+    /// Bytes of new items that have to enter the small queue after one before its uses count, if `capacity_bytes` fit.
+    pub fn young_bytes(&self, capacity_bytes: u64) -> u64 {
+        let share = u64::from(self.small_percent) * u64::from(self.skip_percent);
+        (u128::from(capacity_bytes) * u128::from(share) / 10_000) as u64
+    }
+
+    /// Uses that move an item of `bytes` bytes to the main queue, where new ones have `mean_bytes` on average.
+    ///
+    /// One use is worth a factor of four in size: an item four times as large displaces four others, which together are
+    /// used more often.
+    pub fn uses_to_promote(&self, bytes: u64, mean_bytes: u64) -> u8 {
+        self.promotion_uses + additional_uses(bytes, mean_bytes)
+    }
+
+    /// Uses that give an item of the main queue another round.
+    pub fn uses_to_stay(bytes: u64, mean_bytes: u64) -> u8 {
+        1 + additional_uses(bytes, mean_bytes.saturating_mul(4))
+    }
+}
+
+/// Uses that an item needs more than one of `bytes_max` bytes.
+fn additional_uses(bytes: u64, bytes_max: u64) -> u8 {
+    u8::from(bytes > bytes_max) + u8::from(bytes > bytes_max.saturating_mul(4))
 }
 
 impl fmt::Display for PolicySettings {

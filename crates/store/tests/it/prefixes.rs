@@ -128,15 +128,17 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
     const MEMORY_BYTES: u64 = 8 << 20;
     let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     let value = [b'v'; 500];
+    const YOUNG_ITEMS: u64 = MEMORY_BYTES / 500 / 20;
     let mut number = 0;
     let mut fill = |worker: &mut Worker, prefix: &str, total_bytes: u64| {
         for _ in 0..total_bytes / value.len() as u64 {
             number += 1;
             let key = format!("{prefix}{number}");
             set_with(worker, &key, &value, SetOptions::default());
-            // Read, so that the policy would rather keep it.
+            // Read when the uses count, so that the policy would rather keep it.
+            let older_key = format!("{prefix}{}", number - number.min(YOUNG_ITEMS));
             for _ in 0..3 {
-                is_readable(worker, &key);
+                is_readable(worker, &older_key);
             }
             worker.pass();
         }
