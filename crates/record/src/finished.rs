@@ -51,6 +51,15 @@ pub(crate) struct ReadEntry {
 }
 
 impl FinishedRequest {
+    /// Makes room for reads of about the usual length, in one step.
+    pub(crate) fn reserve_reads(&mut self, read_count: usize) {
+        const USUAL_KEY_BYTES: usize = 24;
+        let read_count =
+            read_count.min(REQUEST_BYTES_MAX / (size_of::<ReadEntry>() + USUAL_KEY_BYTES));
+        self.reads.reserve(read_count);
+        self.key_text.reserve(read_count * USUAL_KEY_BYTES);
+    }
+
     /// Appends a read; beyond the bound of a request it marks it as too large instead.
     pub(crate) fn append_read(&mut self, key: &[u8], parent: Option<Parent<'_>>) {
         let parent_key = parent.map_or(&[][..], |parent| parent.key);

@@ -193,8 +193,10 @@ impl PooledConnection {
     pub(crate) fn socket_connection_of(
         connection: &mut Option<Self>,
     ) -> Result<&mut SocketConnection, Error> {
-        let socket_connection = connection.as_mut().and_then(Self::socket_connection);
-        socket_connection.ok_or(Error::Closed)
+        match connection.as_mut().and_then(Self::socket_connection) {
+            Some(socket_connection) => Ok(socket_connection),
+            None => Err(Error::Closed),
+        }
     }
 
     pub(crate) fn socket_connection(&mut self) -> Option<&mut SocketConnection> {

@@ -7,14 +7,27 @@ use glasscache_client::call::receive_first_replies;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 use super::{Client, Ttl, exptime};
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, failures_by_key, key_value_pairs};
 use crate::keys::{check_parent, key_bytes, wire_keys};
+use crate::recording::has_open_blocks;
 use crate::{error, signals, split};
 
 impl Client {
+    /// Reads many keys, by the strategy if there is one.
+    fn read_values<'py>(
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        match &slf.get().near_binding {
+            Some(near_binding) => Self::get_many_near(slf, near_binding, keys, deadline),
+            None => Self::read_keys(slf, keys, false, deadline),
+        }
+    }
+
     /// Reads many keys, each value alone or with its CAS unique.
     fn read_keys<'py>(
         slf: &Bound<'py, Self>,
@@ -93,10 +106,18 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         parent.map_or(Ok(()), check_parent)?;
-        if let Some(near_binding) = &slf.get().near_binding {
-            return Self::get_many_near(slf, near_binding, keys, deadline);
+        let recording = slf.get().get_recording.get().filter(|_| has_open_blocks());
+        let Some(recording) = recording else {
+            return Self::read_values(slf, keys, deadline);
+        };
+        // An iterator can be read only once.
+        let keys = PyList::new(slf.py(), collect_keys(keys)?)?;
+        let recorded_request = recording.begin_record_of_keys(&keys, parent)?;
+        let values = Self::read_values(slf, keys.as_any(), deadline);
+        if let Some(recorded_request) = recorded_request {
+            recorded_request.get().end_call();
         }
-        Self::read_keys(slf, keys, false, deadline)
+        values
     }
 
     /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
