@@ -76,7 +76,8 @@ impl RecordedSizes {
     /// Those of the read that a recorded request has begun on this thread, if there is one.
     pub(crate) fn take_for_this_thread() -> Option<Self> {
         let recorded_read = RecordedRead::take_for_this_thread()?;
-        Some(Self { recorded_read, indices_and_sizes: Vec::new() })
+        let indices_and_sizes = Vec::with_capacity(recorded_read.recorded_reads.count());
+        Some(Self { recorded_read, indices_and_sizes })
     }
 
     /// Adds the bytes of the value under the key at `index`.

@@ -8,6 +8,7 @@ use glasscache_record as record;
 use glasscache_record::{FileFormat, Options, Parent, ParentPatterns};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::error;
@@ -241,13 +242,11 @@ impl RecordedRequest {
     /// Begins the record of a bulk get.
     pub(crate) fn begin_get_many(
         &self,
-        keys: &Bound<'_, PyList>,
+        keys: &[&[u8]],
         parent_key: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let parent = named_parent(parent_key)?;
-        let keys: Vec<_> = keys.iter().collect();
-        let keys: PyResult<Vec<_>> = keys.iter().map(|key| Ok((key_bytes(key)?, parent))).collect();
-        self.begin_keys(keys?);
+        self.begin_keys(keys.iter().map(|key| (*key, parent)));
         Ok(())
     }
 
@@ -327,10 +326,10 @@ impl RequestBlock {
             recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
             request.get().finish();
         }
+        static RESET_VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let reset_variable = RESET_VARIABLE.import(py, "glasscache._contexts", "reset_variable")?;
         let variable = recorder.current_request_variable.bind(py);
-        py.import("glasscache._contexts")?
-            .call_method1("reset_variable", (variable, token))
-            .map(drop)
+        reset_variable.call1((variable, token)).map(drop)
     }
 }
 

@@ -29,6 +29,13 @@ pub struct RecordedReads {
     read_count: usize,
 }
 
+impl RecordedReads {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.read_count
+    }
+}
+
 #[derive(Debug)]
 struct RequestState {
     started_at: Instant,
@@ -87,12 +94,7 @@ impl Request {
         self.update_state(|state| {
             state.begin_call(Instant::now());
             recorded_reads.first_read = state.record.reads.len();
-            let keys = keys.into_iter();
-            state.record.reserve_reads(keys.size_hint().0);
-            for (key, parent) in keys {
-                state.record.append_read(key.as_ref(), parent);
-            }
-            recorded_reads.read_count = state.record.reads.len() - recorded_reads.first_read;
+            recorded_reads.read_count = state.record.append_reads(keys.into_iter());
             state.record.keys_of_calls.push(recorded_reads.read_count as u32);
         });
         recorded_reads

@@ -42,6 +42,9 @@ impl PoolState {
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
     fn take_idle(&mut self, thread_id: usize) -> Option<Box<SocketConnection>> {
+        if self.idle.last().is_none_or(|connection| connection.last_thread_id == thread_id) {
+            return self.idle.pop(); // as always with one thread
+        }
         let own_connection_index = self
             .idle
             .iter()

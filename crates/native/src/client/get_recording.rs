@@ -30,11 +30,12 @@ impl GetRecording {
     /// As [`Self::begin_record`], of a read of these keys by one call.
     pub(super) fn begin_record_of_keys<'py>(
         &self,
-        keys: &Bound<'py, PyList>,
+        py: Python<'py>,
+        (key_objects, key_slices): (&[Bound<'py, PyAny>], &[&[u8]]),
         parent_key: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Py<RecordedRequest>>> {
-        let begin = |request: &RecordedRequest| request.begin_get_many(keys, parent_key);
-        self.begin_call(keys.py(), begin, || Ok(keys.clone()), parent_key)
+        let begin = |request: &RecordedRequest| request.begin_get_many(key_slices, parent_key);
+        self.begin_call(py, begin, || PyList::new(py, key_objects), parent_key)
     }
 
     fn begin_call<'py>(
