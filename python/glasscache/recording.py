@@ -52,6 +52,9 @@ __all__ = ["Recorder"]
 
 _log = logging.getLogger("glasscache")
 
+_RECORDED_NATIVELY: Final[tuple[str, ...]] = ("get", "get_many")
+"""Methods whose own native code begins the record of a call, where nothing stands in their place."""
+
 _NO_PARENTS: Final[list[Key | None]] = []
 
 
@@ -143,13 +146,15 @@ class Recorder:
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
-        if client.__class__.get is _native.Client.get and "get" not in vars(client):
+        if all(_is_native_method(client, name) for name in _RECORDED_NATIVELY):
             begin = None if self._parent_of is None else self._begin_read
             client._record_gets(self._native, begin)  # noqa: SLF001
+            recorded = _RECORDED_NATIVELY
         else:
             client.get = functools.wraps(client.get)(self._recording_get(client.get))
+            recorded = ("get",)
         for name in PUBLIC_METHODS:
-            if name != "get":
+            if name not in recorded:
                 self._record_method(client, name, self._begin_record_of(name))
         # The pipeline of the asyncio client calls its methods.
         if (run := getattr(client, "_run_pipeline", None)) is not None:
@@ -342,6 +347,11 @@ class Recorder:
 
         wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(method) else sync_wrapper
         setattr(client, name, functools.wraps(method)(wrapper))
+
+
+def _is_native_method(client: Any, name: str) -> bool:
+    own_method = getattr(client.__class__, name, None)
+    return own_method is getattr(_native.Client, name) and name not in vars(client)
 
 
 def _prefixes(salt_prefixes: Iterable[str]) -> list[str]:

@@ -89,6 +89,15 @@ def test_a_decompression_bomb_is_refused() -> None:
         Codec(decompressed_bytes_max=1_000_000).decode(flags, body)
 
 
+def test_stored_text_that_is_not_utf8_is_refused() -> None:
+    codec = Codec()
+    flags, _ = codec.encode("text")
+    for body in (b"\xff", b"half a letter \xc3", b"\xed\xa0\x80"):
+        with pytest.raises(UnreadableValue, match="text that is not UTF-8"):
+            codec.decode(flags, body)
+    assert codec.decode(flags, "h\u00fbt \U0001f600".encode()) == "h\u00fbt \U0001f600"
+
+
 def test_an_error_names_unknown_flags() -> None:
     with pytest.raises(UnreadableValue) as error:
         Codec().decode(1, b"\x80\x05.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import inspect
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 import pytest
 from glasscache import AsyncClient, BadSetting, Client, GlasscacheError, UnreadableValue
+from glasscache._suggestions import KEYWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,10 +142,54 @@ def test_another_clients_name_of_ttl_suggests_ours(
     assert "ttl" in str(error)
 
 
+METHODS_WITH_FOREIGN_KEYWORDS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("set", "add", "replace"), ("k", 1)),
+    "cas": ("k", 1, 1),
+    "gat": ("k", 1),
+    "touch": ("k", 1),
+    "set_many": ({"k": 1},),
+    **dict.fromkeys(("incr", "decr"), ("k",)),
+}
+
+
+@pytest.mark.parametrize("method", METHODS_WITH_FOREIGN_KEYWORDS)
+def test_each_keyword_of_another_client_is_named_with_ours(either_client: Any, method: str) -> None:
+    arguments = METHODS_WITH_FOREIGN_KEYWORDS[method]
+    for foreign_keyword, replacement in KEYWORDS.items():
+        for value in (1, None):
+            error = error_of(
+                lambda client, given={foreign_keyword: value}: getattr(client, method)(
+                    *arguments, **given
+                ),
+                either_client,
+            )
+            assert isinstance(error, TypeError), (foreign_keyword, value)
+            assert repr(foreign_keyword) in str(error)
+            assert f"write {replacement}" in str(error)
+
+
+@pytest.mark.parametrize("method", METHODS_WITH_FOREIGN_KEYWORDS)
+def test_the_keywords_of_other_clients_take_no_position(either_client: Any, method: str) -> None:
+    signature = inspect.signature(getattr(either_client, method))
+    assert not KEYWORDS.keys() & signature.parameters.keys()
+    positional_count = sum(
+        parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        for parameter in signature.parameters.values()
+    )
+    for surplus_count in (1, 2):
+        positional = [*METHODS_WITH_FOREIGN_KEYWORDS[method], *[1] * 4]
+        del positional[positional_count + surplus_count :]
+        error = error_of(
+            lambda client, given=positional: getattr(client, method)(*given), either_client
+        )
+        assert isinstance(error, TypeError)
+        assert "positional arguments" in str(error)
+
+
 def test_an_unknown_keyword_is_named(either_client: Any) -> None:
     error = error_of(lambda client: client.set("k", 1, colour="red"), either_client)
     assert isinstance(error, TypeError)
-    assert str(error) == "set() got an unexpected keyword argument 'colour'"
+    assert str(error).endswith("set() got an unexpected keyword argument 'colour'")
 
 
 @pytest.mark.parametrize(

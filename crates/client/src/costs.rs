@@ -73,6 +73,12 @@ pub const OPERATION_KINDS: [(OperationKind, &str); 3] = [
     (OperationKind::Other, "other"),
 ];
 
+/// A time in nanoseconds, of which 64 bits hold 584 years, without the 128 bits of [`Duration::as_nanos`].
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    let whole_seconds_ns = time.as_secs().wrapping_mul(1_000_000_000);
+    whole_seconds_ns.wrapping_add(u64::from(time.subsec_nanos()))
+}
+
 /// The times of one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TimeSpent {
@@ -95,7 +101,7 @@ impl TimeSpent {
 
     /// Adds a time to a part.
     pub fn add_time(&mut self, part: CostPart, time: Duration) {
-        self.add(part, time.as_nanos() as u64);
+        self.add(part, nanoseconds(time));
     }
 }
 

@@ -159,7 +159,7 @@ impl WriteBuffer {
     pub(crate) fn take_batch(
         self: &Arc<Self>,
         deadline: Instant,
-    ) -> Result<Option<WriteBatch>, BatchWaitTimedOut> {
+    ) -> Result<Option<Box<WriteBatch>>, BatchWaitTimedOut> {
         if !self.has_buffered() {
             return Ok(None);
         }
@@ -179,13 +179,13 @@ impl WriteBuffer {
         }
         state.is_being_sent = true;
         state.oldest_enqueued_at = None;
-        Ok(Some(WriteBatch {
+        Ok(Some(Box::new(WriteBatch {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
             end_offset: 0,
             writer_thread_id: state.writer_thread_id,
             write_buffer: self.clone(),
-        }))
+        })))
     }
 
     /// What the sending thread should do `now`; `None`: end, because it has been idle.
@@ -259,7 +259,7 @@ pub(crate) struct WriteBatch {
 
 impl WriteBatch {
     /// Forgets the writes in a child after a fork: they are the parent's, and so is the lock of their server.
-    pub(crate) fn abandon(mut self) {
+    pub(crate) fn abandon(mut self: Box<Self>) {
         std::mem::take(&mut self.pending).drop_uncounted();
         std::mem::forget(self);
     }

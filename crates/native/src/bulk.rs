@@ -14,7 +14,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView,
 use crate::client_state::ClientState;
 use crate::keys::wire_keys;
 use crate::misses::Misses;
-use crate::recorded_read::RecordedRead;
+use crate::recorded_read::RecordedSizes;
 use crate::settings::Codec;
 use crate::{error, split, value as conversion};
 
@@ -82,7 +82,7 @@ pub(crate) struct FoundValues {
     bytes_flags: Option<u32>,
     /// What its values may take unpacked.
     unpack_budget: UnpackBudget,
-    recorded_read: Option<RecordedRead>,
+    recorded_sizes: Option<RecordedSizes>,
 }
 
 impl FoundValues {
@@ -94,7 +94,7 @@ impl FoundValues {
             manifest_indices: Vec::new(),
             bytes_flags: None,
             unpack_budget: UnpackBudget::default(),
-            recorded_read: RecordedRead::take_for_this_thread(),
+            recorded_sizes: RecordedSizes::take_for_this_thread(),
         }
     }
 
@@ -108,8 +108,8 @@ impl FoundValues {
         body: &[u8],
     ) -> PyResult<()> {
         let py = key.py();
-        if let Some(recorded_read) = &self.recorded_read {
-            recorded_read.set_size(index, body.len());
+        if let Some(recorded_sizes) = &mut self.recorded_sizes {
+            recorded_sizes.add(index, body.len());
         }
         let is_bytes =
             self.bytes_flags == Some(flags) || conversion::arrives_as_bytes(codec, flags);

@@ -195,16 +195,6 @@ pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
     make_pyerr(py, "BadSetting", message, |_| Ok(()))
 }
 
-/// Raises for keywords that a method does not have: the error names ours for a keyword of another client.
-pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    let Some(keywords) = keywords else {
-        return Ok(());
-    };
-    let py = keywords.py();
-    let suggestions = py.import("glasscache._suggestions")?;
-    Err(PyErr::from_value(suggestions.call_method1("unknown_keywords_error", (method, keywords))?))
-}
-
 /// The error for one key where an iterable of keys is expected.
 pub(crate) fn one_key_error(key: &Bound<'_, PyAny>) -> PyErr {
     let suggestions = key.py().import("glasscache._suggestions");

@@ -33,6 +33,18 @@ pub(crate) fn wire_keys<'k, 'py: 'k>(
     Ok(encoded_keys)
 }
 
+/// The bytes of keys as they go on the wire.
+pub(crate) fn wire_keys_of_bytes(
+    py: Python<'_>,
+    encoder: KeyEncoder<'_>,
+    keys: &[&[u8]],
+) -> PyResult<WireKeys> {
+    let mut encoded_keys = WireKeys::default();
+    let push_result = keys.iter().try_for_each(|key| encoded_keys.push(encoder, key));
+    push_result.map_err(|error| error::from_client_error(py, &error))?;
+    Ok(encoded_keys)
+}
+
 /// Refuse what is not a key as the parent of a read, recorded or not: a recorder must not be what makes a call fail.
 #[pyfunction]
 pub(crate) fn check_parent(parent: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -9,9 +9,9 @@ use glasscache_client::near::{NearRead, NearValue, RequestScope};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::bulk::{FoundValues, collect_keys};
+use crate::bulk::FoundValues;
 use crate::client::{CallTimes, Client};
-use crate::keys::wire_keys;
+use crate::keys::wire_keys_of_bytes;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 use crate::{error, split};
@@ -72,14 +72,12 @@ impl Client {
     pub(crate) fn get_many_near<'py>(
         slf: &Bound<'py, Self>,
         binding: &NearBinding,
-        keys: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
+        (key_objects, key_slices): (&[Bound<'py, PyAny>], &[&[u8]]),
+        (deadline, call_times): (Option<f64>, CallTimes),
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let call_times = this.call_times(deadline)?;
         let call_deadline = call_times.deadline;
-        let key_objects = collect_keys(keys)?;
-        let encoded_keys = wire_keys(this.key_encoder(), &key_objects)?;
+        let encoded_keys = wire_keys_of_bytes(py, this.key_encoder(), key_slices)?;
         let (found_values, scope) = (FoundValues::new(py, false), binding.scope(py)?);
         let values_and_failures =
             this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;

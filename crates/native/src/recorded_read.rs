@@ -54,8 +54,40 @@ impl RecordedRead {
         NEXT_READ.take()
     }
 
+    /// Records the bytes of values, as stored remotely, each with the index of its key.
+    pub(crate) fn set_sizes(&self, indices_and_sizes: impl IntoIterator<Item = (usize, usize)>) {
+        self.request.set_sizes(self.recorded_reads, indices_and_sizes);
+    }
+
     /// Records the bytes of the value under the key at `index`, as stored remotely.
     pub(crate) fn set_size(&self, index: usize, value_bytes: usize) {
         self.request.set_size(self.recorded_reads, index, value_bytes);
+    }
+}
+
+/// The sizes of the values of one call, which are recorded together when this is dropped: one lock for all.
+#[derive(Debug)]
+pub(crate) struct RecordedSizes {
+    recorded_read: RecordedRead,
+    indices_and_sizes: Vec<(usize, usize)>,
+}
+
+impl RecordedSizes {
+    /// Those of the read that a recorded request has begun on this thread, if there is one.
+    pub(crate) fn take_for_this_thread() -> Option<Self> {
+        let recorded_read = RecordedRead::take_for_this_thread()?;
+        let indices_and_sizes = Vec::with_capacity(recorded_read.recorded_reads.count());
+        Some(Self { recorded_read, indices_and_sizes })
+    }
+
+    /// Adds the bytes of the value under the key at `index`.
+    pub(crate) fn add(&mut self, index: usize, value_bytes: usize) {
+        self.indices_and_sizes.push((index, value_bytes));
+    }
+}
+
+impl Drop for RecordedSizes {
+    fn drop(&mut self) {
+        self.recorded_read.set_sizes(self.indices_and_sizes.drain(..));
     }
 }

@@ -8,6 +8,7 @@ use glasscache_record as record;
 use glasscache_record::{FileFormat, Options, Parent, ParentPatterns};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::error;
@@ -196,10 +197,7 @@ impl RecordedRequest {
             let parent = parent_key_bytes.map(|key| Parent { key, is_named });
             keys_with_parents.push((key_bytes(key)?, parent));
         }
-        let request = self.0.clone();
-        take_decode_time();
-        let recorded_reads = request.begin_read(keys_with_parents);
-        RecordedRead::new(request, recorded_reads).store_for_this_thread();
+        self.begin_keys(keys_with_parents);
         Ok(())
     }
 
@@ -236,14 +234,35 @@ impl RecordedRequest {
         key: &Bound<'_, PyAny>,
         parent_key: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let parent =
-            parent_key.map(key_bytes).transpose()?.map(|key| Parent { key, is_named: true });
-        let request = self.0.clone();
-        take_decode_time();
-        let recorded_reads = request.begin_read([(key_bytes(key)?, parent)]);
-        RecordedRead::new(request, recorded_reads).store_for_this_thread();
+        let parent = named_parent(parent_key)?;
+        self.begin_keys([(key_bytes(key)?, parent)]);
         Ok(())
     }
+
+    /// Begins the record of a bulk get.
+    pub(crate) fn begin_get_many(
+        &self,
+        keys: &[&[u8]],
+        parent_key: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let parent = named_parent(parent_key)?;
+        self.begin_keys(keys.iter().map(|key| (*key, parent)));
+        Ok(())
+    }
+
+    /// Begins the record of a read of these keys, each with its parent if that is known.
+    fn begin_keys<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<Parent<'k>>)>) {
+        let request = self.0.clone();
+        take_decode_time();
+        let recorded_reads = request.begin_read(keys);
+        RecordedRead::new(request, recorded_reads).store_for_this_thread();
+    }
+}
+
+/// The parent that a call names for its keys.
+fn named_parent<'k>(parent_key: Option<&'k Bound<'_, PyAny>>) -> PyResult<Option<Parent<'k>>> {
+    let key = parent_key.map(key_bytes).transpose()?;
+    Ok(key.map(|key| Parent { key, is_named: true }))
 }
 
 /// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a
@@ -307,10 +326,10 @@ impl RequestBlock {
             recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
             request.get().finish();
         }
+        static RESET_VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let reset_variable = RESET_VARIABLE.import(py, "glasscache._contexts", "reset_variable")?;
         let variable = recorder.current_request_variable.bind(py);
-        py.import("glasscache._contexts")?
-            .call_method1("reset_variable", (variable, token))
-            .map(drop)
+        reset_variable.call1((variable, token)).map(drop)
     }
 }
 

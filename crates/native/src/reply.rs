@@ -121,9 +121,11 @@ impl ReplyForm {
                     unpack_budget,
                 )?;
                 spent.add_time(CostPart::Decompress, costs.compress);
-                let compute_info = codec.inner.compute_info(found.flags, received.bytes);
-                let compute_info = compute_info.map(|(compute_info, ..)| compute_info);
-                Ok(self.value_to_python(object, found, meta.map(|meta| (meta, compute_info)))?)
+                let metadata = meta.filter(|_| self == Self::WithMetadata).map(|meta| {
+                    let compute_info = codec.inner.compute_info(found.flags, received.bytes);
+                    (meta, compute_info.map(|(compute_info, ..)| compute_info))
+                });
+                Ok(self.value_to_python(object, found, metadata)?)
             }
             Self::Number => {
                 let number = number_of_reply(reply, pipeline, server)?;

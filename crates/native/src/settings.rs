@@ -23,6 +23,8 @@ pub(crate) struct Codec {
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
     pub(crate) plain_flags: Option<u32>,
+    /// The flags of text that Python itself reads, which checks that it is UTF-8.
+    pub(crate) plain_text_flags: Option<u32>,
     /// Keeps the memory of long lists.
     pub(crate) retained_numbers: RetainedNumbers,
 }
@@ -80,6 +82,7 @@ impl Codec {
         let plain_flags = inner.encode_unchanged(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
             plain_flags: plain_flags.filter(|&flags| inner.is_raw(flags)),
+            plain_text_flags: inner.plain_text_flags(),
             inner,
             dump,
             kind_and_payload_of,

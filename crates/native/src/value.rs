@@ -190,12 +190,7 @@ fn encode<R>(
     use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     if let Some((flags, bytes)) = codec.inner.encode_unchanged(value_ref) {
-        let costs = ValueCosts {
-            plain_bytes: bytes.len(),
-            wire_bytes: bytes.len(),
-            ..ValueCosts::default()
-        };
-        return use_encoded(flags, bytes, &costs);
+        return use_encoded(flags, bytes, &costs_of_unchanged(bytes));
     }
     match codec.inner.encode(value_ref) {
         Ok(encoded) => use_encoded(encoded.flags, &encoded.bytes, &encoded.costs),
@@ -244,14 +239,25 @@ pub(crate) fn decode_value_of_call<'py>(
     budget: &mut UnpackBudget,
 ) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
     if codec.plain_flags == Some(flags) {
-        let costs =
-            ValueCosts { wire_bytes: body.len(), plain_bytes: body.len(), ..ValueCosts::default() };
-        return Ok((PyBytes::new(py, body).into_any(), costs));
+        return Ok((PyBytes::new(py, body).into_any(), costs_of_unchanged(body)));
     }
-    if has_open_blocks() {
+    let is_recorded = has_open_blocks();
+    if codec.plain_text_flags == Some(flags)
+        && !is_recorded
+        && let Ok(text) = PyString::from_bytes(py, body)
+    {
+        budget.add_unpacked(body.len());
+        return Ok((text.into_any(), costs_of_unchanged(body)));
+    }
+    if is_recorded {
         return measure_decoding(|| decode_measured_value(py, codec, flags, body, budget));
     }
     decode_measured_value(py, codec, flags, body, budget)
+}
+
+/// The costs of a value whose bytes are stored as they are.
+fn costs_of_unchanged(body: &[u8]) -> ValueCosts {
+    ValueCosts { wire_bytes: body.len(), plain_bytes: body.len(), ..ValueCosts::default() }
 }
 
 fn decode_measured_value<'py>(

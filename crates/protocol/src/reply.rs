@@ -78,14 +78,16 @@ pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
 
 /// Reads a decimal number of 1 to 20 digits that fits 64 bits.
 pub fn parse_number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 20 {
-        return None;
+    let digit_of = |byte: u8| Some(byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9);
+    // Only the twentieth digit can exceed 64 bits.
+    let (unchecked, checked) = digits.split_at_checked(19).unwrap_or((digits, &[]));
+    let mut number: u64 = 0;
+    for &byte in unchecked {
+        number = number * 10 + u64::from(digit_of(byte)?);
     }
-    digits.iter().try_fold(0u64, |number, &byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+    match checked {
+        [] => (!unchecked.is_empty()).then_some(number),
+        &[byte] => number.checked_mul(10)?.checked_add(digit_of(byte)?.into()),
+        _ => None,
+    }
 }

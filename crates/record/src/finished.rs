@@ -3,6 +3,9 @@
 /// A request that takes more memory than this is dropped.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
+/// Room that is made for the text of a key before it is known.
+const USUAL_KEY_BYTES: usize = 24;
+
 /// The length of the parent's key where the caller knows no parent.
 const NO_PARENT: u32 = u32::MAX;
 
@@ -51,22 +54,35 @@ pub(crate) struct ReadEntry {
 }
 
 impl FinishedRequest {
-    /// Appends a read; beyond the bound of a request it marks it as too large instead.
-    pub(crate) fn append_read(&mut self, key: &[u8], parent: Option<Parent<'_>>) {
-        let parent_key = parent.map_or(&[][..], |parent| parent.key);
-        if self.footprint_bytes() + key.len() + parent_key.len() > REQUEST_BYTES_MAX {
-            self.is_too_large = true;
-            return;
+    /// Appends the reads of one call and returns how many; beyond the bound of a request it marks it as too large instead.
+    pub(crate) fn append_reads<'p>(
+        &mut self,
+        keys: impl Iterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
+    ) -> usize {
+        let first_read = self.reads.len();
+        let mut bytes_left = REQUEST_BYTES_MAX.saturating_sub(self.footprint_bytes());
+        let expected_count =
+            keys.size_hint().0.min(bytes_left / (size_of::<ReadEntry>() + USUAL_KEY_BYTES));
+        self.reads.reserve(expected_count);
+        self.key_text.reserve(expected_count * USUAL_KEY_BYTES);
+        for (key, parent) in keys {
+            let (key, parent_key) = (key.as_ref(), parent.map_or(&[][..], |parent| parent.key));
+            let Some(remaining_bytes) = bytes_left.checked_sub(key.len() + parent_key.len()) else {
+                self.is_too_large = true;
+                continue;
+            };
+            bytes_left = remaining_bytes.saturating_sub(size_of::<ReadEntry>());
+            self.reads.push(ReadEntry {
+                text_offset: self.key_text.len() as u32,
+                key_bytes: key.len() as u32,
+                parent_bytes: parent.map_or(NO_PARENT, |parent| parent.key.len() as u32),
+                is_parent_named: parent.is_some_and(|parent| parent.is_named),
+                value_bytes: 0,
+            });
+            self.key_text.extend_from_slice(key);
+            self.key_text.extend_from_slice(parent_key);
         }
-        self.reads.push(ReadEntry {
-            text_offset: self.key_text.len() as u32,
-            key_bytes: key.len() as u32,
-            parent_bytes: parent.map_or(NO_PARENT, |parent| parent.key.len() as u32),
-            is_parent_named: parent.is_some_and(|parent| parent.is_named),
-            value_bytes: 0,
-        });
-        self.key_text.extend_from_slice(key);
-        self.key_text.extend_from_slice(parent_key);
+        self.reads.len() - first_read
     }
 
     /// Notes that a key is changed in place; beyond the bound of a request it marks it as too large instead.

@@ -1,11 +1,14 @@
 //! A part of the log while it is in memory: finished requests as the columns of a request log.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
 use glasscache_sim::trace::log::{
     CallTimes, Items, NONE, RequestLog, Requests, hashed_credential_key, hashed_session_key,
     name_of_hidden_keys, prefix_of_hashed_key,
 };
+use rapidhash::fast::{RapidHasher, SeedableState};
 use sha2::{Digest, Sha256};
 
 use crate::finished::{FinishedRequest, Parent};
@@ -19,11 +22,28 @@ pub(crate) struct LogPart {
     has_named_parent: Vec<bool>,
     requests: Requests,
     /// The number of each key, as the application names it.
-    item_of_key: HashMap<Box<[u8]>, u32>,
+    item_of_key: HashMap<Box<[u8]>, u32, KeyHashState>,
     route_by_name: HashMap<Box<str>, u32>,
     /// The bytes of the requests as they were submitted.
     footprint_bytes: usize,
     writes: u64,
+}
+
+/// Hashes keys with a seed that is random: an application's users may choose keys.
+struct KeyHashState(SeedableState<'static>);
+
+impl Default for KeyHashState {
+    fn default() -> Self {
+        Self(SeedableState::new(RandomState::new().hash_one(())))
+    }
+}
+
+impl BuildHasher for KeyHashState {
+    type Hasher = RapidHasher<'static>;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        self.0.build_hasher()
+    }
 }
 
 impl LogPart {

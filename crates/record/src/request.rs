@@ -29,6 +29,13 @@ pub struct RecordedReads {
     read_count: usize,
 }
 
+impl RecordedReads {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.read_count
+    }
+}
+
 #[derive(Debug)]
 struct RequestState {
     started_at: Instant,
@@ -87,10 +94,7 @@ impl Request {
         self.update_state(|state| {
             state.begin_call(Instant::now());
             recorded_reads.first_read = state.record.reads.len();
-            for (key, parent) in keys {
-                state.record.append_read(key.as_ref(), parent);
-            }
-            recorded_reads.read_count = state.record.reads.len() - recorded_reads.first_read;
+            recorded_reads.read_count = state.record.append_reads(keys.into_iter());
             state.record.keys_of_calls.push(recorded_reads.read_count as u32);
         });
         recorded_reads
@@ -112,13 +116,24 @@ impl Request {
 
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
     pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, value_bytes: usize) {
-        if index < recorded_reads.read_count {
-            self.update_state(|state| {
-                if let Some(read) = state.record.reads.get_mut(recorded_reads.first_read + index) {
+        self.set_sizes(recorded_reads, [(index, value_bytes)]);
+    }
+
+    /// As [`Self::set_size`], of several keys: each with its index.
+    pub fn set_sizes(
+        &self,
+        recorded_reads: RecordedReads,
+        indices_and_sizes: impl IntoIterator<Item = (usize, usize)>,
+    ) {
+        let RecordedReads { first_read, read_count } = recorded_reads;
+        self.update_state(|state| {
+            let reads = state.record.reads.get_mut(first_read..).unwrap_or_default();
+            for (index, value_bytes) in indices_and_sizes {
+                if let Some(read) = reads.get_mut(index).filter(|_| index < read_count) {
                     read.value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX);
                 }
-            });
-        }
+            }
+        });
     }
 
     /// Notes that the caller of a call has resumed. Each call that began ends once.

@@ -102,7 +102,7 @@ pub struct Call<'a> {
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
-    write_batch: Option<WriteBatch>,
+    write_batch: Option<Box<WriteBatch>>,
     /// It has taken a batch of buffered writes, to send it before its requests.
     has_taken_batch: bool,
 }

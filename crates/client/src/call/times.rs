@@ -20,6 +20,9 @@ impl CallTimes {
 
     /// How long the call waited for its connection.
     pub fn wait_time(&self) -> Duration {
+        if self.connected_at == self.started {
+            return Duration::ZERO; // nearly always, and seen without a subtraction
+        }
         self.connected_at.saturating_duration_since(self.started)
     }
 
@@ -31,7 +34,8 @@ impl CallTimes {
 
     /// How long the caller worked on the reply between [`Call::mark_reply_received`](super::Call::mark_reply_received) and the end.
     pub fn decoding_time(&self) -> Duration {
-        let reply_received_at = self.reply_received_at.unwrap_or(self.finished_at);
-        self.finished_at.saturating_duration_since(reply_received_at)
+        self.reply_received_at.map_or(Duration::ZERO, |reply_received_at| {
+            self.finished_at.saturating_duration_since(reply_received_at)
+        })
     }
 }

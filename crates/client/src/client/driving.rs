@@ -1,11 +1,10 @@
 //! Calls of the blocking client, driven to their end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Budget, Client};
 use crate::call::{Call, CallEvent};
-use crate::costs::{CostPart, TimeSpent};
+use crate::costs::{CostPart, TimeSpent, nanoseconds};
 use crate::engine::operation::Operation;
 use crate::error::Error;
 use crate::observe::RequestSummary;
@@ -89,13 +88,12 @@ impl Client {
         if self.is_observed() {
             // The time of a write began before its value was made, which is neither waiting nor wire.
             let spent = &mut summary.spent;
-            let encode_time = Duration::from_nanos(
-                spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
-            );
-            let (wait_time, wire_time) = (call.times().wait_time(), call.times().wire_time());
-            let encode_time_after_wait = encode_time.saturating_sub(wait_time);
-            spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
-            spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_time_after_wait));
+            let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
+            let wait_ns = nanoseconds(call.times().wait_time());
+            let wire_ns = nanoseconds(call.times().wire_time());
+            let encode_ns_after_wait = encode_ns.saturating_sub(wait_ns);
+            spent.add(CostPart::Wait, wait_ns.saturating_sub(encode_ns));
+            spent.add(CostPart::Wire, wire_ns.saturating_sub(encode_ns_after_wait));
             self.observe(&summary);
         }
     }

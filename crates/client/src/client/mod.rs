@@ -159,8 +159,10 @@ impl Client {
     pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
         self.check_open()?;
         let members = self.membership.current();
-        let server = members.servers.get(members.slot_of(key));
-        server.cloned().ok_or(Error::Closed)
+        match members.servers.get(members.slot_of(key)) {
+            Some(server) => Ok(server.clone()),
+            None => Err(Error::Closed),
+        }
     }
 
     /// Notes that a change of a key was not made, and that its caller was not told so by an error: the next call to its

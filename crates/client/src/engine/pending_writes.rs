@@ -11,7 +11,7 @@ use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
 use super::server::ServerState;
-use super::uncertain::{WrittenKeys, keys_left_uncertain};
+use super::uncertain::{WrittenKeys, for_each_key_left_uncertain};
 use crate::near::NearWriteGuard;
 use crate::request::Request;
 
@@ -56,7 +56,7 @@ impl PendingWrites {
     pub fn add_write(&mut self, request: &Request<'_>) {
         self.opaque_count += 1;
         self.write_count += 1;
-        keys_left_uncertain(request).for_each(|key| self.keys.add(key));
+        for_each_key_left_uncertain(request, |key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
             self.near_write_guards.extend(server.guard_quiet_write(request));
         }
@@ -73,7 +73,11 @@ impl PendingWrites {
     pub fn exclude_reported(&mut self, requests: &[Request<'_>], was_sent: bool) {
         self.write_count = self.write_count.saturating_sub(requests.len() as u32);
         if !was_sent {
-            self.keys.remove_last(requests.iter().flat_map(keys_left_uncertain).count());
+            let mut key_count = 0;
+            for request in requests {
+                for_each_key_left_uncertain(request, |_| key_count += 1);
+            }
+            self.keys.remove_last(key_count);
         }
     }
 

@@ -222,20 +222,11 @@ pub(super) fn keys_read<'a>(request: &Request<'a>) -> impl Iterator<Item = Owned
     single.into_iter().chain(many.iter().copied()).map(OwnedKey::from).chain(plain_keys)
 }
 
-/// The keys that a request may leave with an older value if its outcome stays unknown.
-pub fn keys_left_uncertain<'r>(request: &'r Request<'r>) -> impl Iterator<Item = WireKey<'r>> {
-    let items = match request {
-        Request::Store { item, .. } | Request::Extend { item, .. } => std::slice::from_ref(item),
-        Request::StoreMany { items, .. } => items,
-        _ => &[],
-    };
-    let removed = match request {
-        Request::Delete { key, .. } => std::slice::from_ref(key),
-        Request::DeleteMany { keys } => keys,
-        _ => &[],
-    };
-    let stored = items.iter().map(|item| &item.key);
-    stored.chain(removed).copied()
+/// Passes on the keys that a request may leave with an older value if its outcome stays unknown.
+pub fn for_each_key_left_uncertain<'r>(request: &Request<'r>, pass_on: impl FnMut(WireKey<'r>)) {
+    if request.may_leave_keys_uncertain() {
+        request.for_each_key(pass_on);
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 
 /// Keys of a `get` in flight.
 #[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "nearly always none: a list is moved with each request")]
 pub struct KeyList {
     line: Vec<u8>,
     spans: Vec<(u32, u32)>,
     /// Made only when values arrive in another order than requested, as from a proxy.
-    indices: Option<HashMap<Box<[u8]>, usize>>,
+    indices: Option<Box<HashMap<Box<[u8]>, usize>>>,
 }
 
 impl KeyList {
@@ -69,7 +70,7 @@ impl KeyList {
         if self.indices.is_none() {
             let indexed_keys =
                 (0..self.len()).filter_map(|index| Some((self.get(index)?.into(), index)));
-            self.indices = Some(indexed_keys.collect());
+            self.indices = Some(Box::new(indexed_keys.collect()));
         }
         self.indices.as_ref()?.get(key).copied()
     }

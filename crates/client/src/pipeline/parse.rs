@@ -315,20 +315,20 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
 fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
-    let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first_byte, mut unparsed) = text.split_first()?;
-    let mut number = u64::from(digit_of(first_byte)?);
-    loop {
-        let (byte, remaining) = unparsed.split_first()?;
-        let Some(digit) = digit_of(byte) else {
-            return Some((number as u32, unparsed));
-        };
-        number = number * 10 + u64::from(digit);
-        if number > u32::MAX.into() {
+    const DIGITS_MAX: usize = 10;
+    let mut number: u64 = 0;
+    for (digit_count, byte) in text.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            let number = u32::try_from(number).ok().filter(|_| digit_count > 0)?;
+            return Some((number, text.get(digit_count..)?));
+        }
+        if digit_count == DIGITS_MAX {
             return None;
         }
-        unparsed = remaining;
+        number = number * 10 + u64::from(digit);
     }
+    None
 }
 
 fn end_of_values(parsed_line: &Line<'_>) -> Result<ParseStep, Fault> {

@@ -52,6 +52,24 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
 }
 
 #[test]
+fn numbers_of_32_bits_are_read_the_same_however_the_bytes_are_cut() {
+    let flags_of = |head: &str, piece_bytes: usize| {
+        let reply = format!("VALUE a {head} 1\r\nx\r\nEND\r\n");
+        let pipeline = pipeline_awaiting_get(&[b"a"]);
+        let (pipeline, progress) = feed_in_pieces(pipeline, reply.as_bytes(), piece_bytes);
+        progress.map(|_| pipeline.found_values().first().map(|found| found.flags))
+    };
+    for piece_bytes in [1, 100] {
+        assert_eq!(flags_of("0", piece_bytes), Ok(Some(0)));
+        assert_eq!(flags_of("2617245697", piece_bytes), Ok(Some(2_617_245_697)));
+        assert_eq!(flags_of("4294967295", piece_bytes), Ok(Some(u32::MAX)));
+        for no_number in ["4294967296", "99999999999", "1a"] {
+            assert!(flags_of(no_number, piece_bytes).is_err(), "{no_number:?}");
+        }
+    }
+}
+
+#[test]
 fn values_may_come_in_another_order_but_not_twice() {
     let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     let (pipeline, progress) = feed_in_pieces(pipeline_awaiting_get(&[b"a", b"b"]), reply, 7);

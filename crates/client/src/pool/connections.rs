@@ -42,6 +42,9 @@ impl PoolState {
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
     fn take_idle(&mut self, thread_id: usize) -> Option<Box<SocketConnection>> {
+        if self.idle.last().is_none_or(|connection| connection.last_thread_id == thread_id) {
+            return self.idle.pop(); // as always with one thread
+        }
         let own_connection_index = self
             .idle
             .iter()
@@ -193,8 +196,10 @@ impl PooledConnection {
     pub(crate) fn socket_connection_of(
         connection: &mut Option<Self>,
     ) -> Result<&mut SocketConnection, Error> {
-        let socket_connection = connection.as_mut().and_then(Self::socket_connection);
-        socket_connection.ok_or(Error::Closed)
+        match connection.as_mut().and_then(Self::socket_connection) {
+            Some(socket_connection) => Ok(socket_connection),
+            None => Err(Error::Closed),
+        }
     }
 
     pub(crate) fn socket_connection(&mut self) -> Option<&mut SocketConnection> {

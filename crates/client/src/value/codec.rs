@@ -145,6 +145,13 @@ impl Codec {
         matches!(self.decode(flags, &[]), Ok((Decoded::Bytes(Cow::Borrowed(_)), _)))
     }
 
+    /// The flags of text whose bytes are all that is stored, in the own dialect.
+    pub fn plain_text_flags(&self) -> Option<u32> {
+        let is_glasscache = self.options.dialect == Dialect::Glasscache;
+        let unchanged = self.encode_unchanged(&ValueRef::Str("")).filter(|_| is_glasscache);
+        unchanged.map(|(flags, _)| flags)
+    }
+
     /// Whether the dialect tells types apart by their flags, so that bytes cannot be joined to any value.
     pub fn has_types(&self) -> bool {
         !matches!(self.options.dialect, Dialect::Raw | Dialect::Flagged)

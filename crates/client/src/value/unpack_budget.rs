@@ -23,6 +23,11 @@ impl UnpackBudget {
         call_bytes_max.saturating_sub(self.unpacked_bytes).min(value_bytes_max)
     }
 
+    /// Counts a value that takes as much as its bytes on the wire.
+    pub fn add_unpacked(&mut self, wire_bytes: usize) {
+        self.add(wire_bytes, wire_bytes);
+    }
+
     /// Counts a value that was read.
     pub(super) fn add(&mut self, wire_bytes: usize, unpacked_bytes: usize) {
         self.wire_bytes = self.wire_bytes.saturating_add(wire_bytes);

@@ -9,23 +9,27 @@ use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Client, Ttl, exptime};
+use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
+use super::{CallTimes, Client, Ttl, exptime};
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, failures_by_key, key_value_pairs};
 use crate::keys::{check_parent, key_bytes, wire_keys};
+use crate::recording::has_open_blocks;
 use crate::{error, signals, split};
+
+/// The bytes of keys.
+fn slices_of<'k>(key_objects: &'k [Bound<'_, PyAny>]) -> PyResult<Vec<&'k [u8]>> {
+    key_objects.iter().map(key_bytes).collect()
+}
 
 impl Client {
     /// Reads many keys, each value alone or with its CAS unique.
     fn read_keys<'py>(
         slf: &Bound<'py, Self>,
-        keys: &Bound<'py, PyAny>,
+        (key_objects, key_slices): (&[Bound<'py, PyAny>], &[&[u8]]),
         with_cas: bool,
-        deadline: Option<f64>,
+        (deadline, call_times): (Option<f64>, CallTimes),
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let call_times = this.call_times(deadline)?;
-        let key_objects = collect_keys(keys)?;
-        let key_slices: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         if key_slices.is_empty() {
             return Ok(PyDict::new(py));
         }
@@ -34,7 +38,7 @@ impl Client {
         let raised_error = RefCell::new(None);
         let budget = Budget::between(call_times.start, call_times.deadline);
         let read_result = this.core.read_many(
-            &key_slices,
+            key_slices,
             with_cas,
             &budget,
             |calls| loop {
@@ -93,10 +97,23 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         parent.map_or(Ok(()), check_parent)?;
-        if let Some(near_binding) = &slf.get().near_binding {
-            return Self::get_many_near(slf, near_binding, keys, deadline);
+        let recording = slf.get().get_recording.get().filter(|_| has_open_blocks());
+        let timing = (deadline, slf.get().call_times(deadline)?);
+        let key_objects = collect_keys(keys)?;
+        let key_slices = slices_of(&key_objects)?;
+        let keys = (&key_objects[..], &key_slices[..]);
+        let recorded_request = match recording {
+            Some(recording) => recording.begin_record_of_keys(slf.py(), keys, parent)?,
+            None => None,
+        };
+        let values = match &slf.get().near_binding {
+            Some(near_binding) => Self::get_many_near(slf, near_binding, keys, timing),
+            None => Self::read_keys(slf, keys, false, timing),
+        };
+        if let Some(recorded_request) = recorded_request {
+            recorded_request.get().end_call();
         }
-        Self::read_keys(slf, keys, false, deadline)
+        values
     }
 
     /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
@@ -111,9 +128,14 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        Self::read_keys(slf, keys, true, deadline)
+        let timing = (deadline, slf.get().call_times(deadline)?);
+        let key_objects = collect_keys(keys)?;
+        Self::read_keys(slf, (&key_objects, &slices_of(&key_objects)?), true, timing)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(values, ttl=None) keyword_only(noreply=false, deadline=None);
     /// Store a mapping's values for ttl seconds; return the exception of each key that failed.
     ///
     /// One round trip a server, whatever the number of keys. An empty dict is success. With noreply the
@@ -121,17 +143,16 @@ impl Client {
     ///
     /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
     /// {}
-    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
+    #[pyo3(text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
     fn set_many<'py>(
         &self,
         py: Python<'py>,
         values: &Bound<'py, PyAny>,
         ttl: Option<Ttl>,
+    ) keywords(
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        error::refuse_keywords("set_many", keywords)?;
         let call_times = self.call_times(deadline)?;
         let exptime = exptime(ttl)?;
         let pairs = key_value_pairs(values)?;
@@ -150,7 +171,10 @@ impl Client {
         });
         failures_by_key(py, self, failures?, |index| pairs.get(index).map(|(key, _)| key.clone()))
     }
+}
 
+#[pymethods]
+impl Client {
     /// Remove keys; return the exception of each key that failed. A missing key is not a failure.
     ///
     /// With noreply the call does not wait, as `set`.

@@ -1,4 +1,4 @@
-//! The recording of a client's gets in the current request of a recorder.
+//! The recording of a client's gets, single and bulk, in the current request of a recorder.
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -17,20 +17,42 @@ pub(super) struct GetRecording {
 impl GetRecording {
     /// Begins the record of a get, if the current request is recorded, and returns that request. An invalid key or
     /// parent begins nothing: the call itself refuses it.
-    pub(super) fn begin_record(
+    pub(super) fn begin_record<'py>(
         &self,
-        key: &Bound<'_, PyAny>,
-        parent_key: Option<&Bound<'_, PyAny>>,
+        key: &Bound<'py, PyAny>,
+        parent_key: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Py<RecordedRequest>>> {
-        let py = key.py();
+        let list_key = || PyList::new(key.py(), [key]);
+        let begin = |request: &RecordedRequest| request.begin_get(key, parent_key);
+        self.begin_call(key.py(), begin, list_key, parent_key)
+    }
+
+    /// As [`Self::begin_record`], of a read of these keys by one call.
+    pub(super) fn begin_record_of_keys<'py>(
+        &self,
+        py: Python<'py>,
+        (key_objects, key_slices): (&[Bound<'py, PyAny>], &[&[u8]]),
+        parent_key: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Py<RecordedRequest>>> {
+        let begin = |request: &RecordedRequest| request.begin_get_many(key_slices, parent_key);
+        self.begin_call(py, begin, || PyList::new(py, key_objects), parent_key)
+    }
+
+    fn begin_call<'py>(
+        &self,
+        py: Python<'py>,
+        begin: impl FnOnce(&RecordedRequest) -> PyResult<()>,
+        list_keys: impl FnOnce() -> PyResult<Bound<'py, PyList>>,
+        parent_key: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Py<RecordedRequest>>> {
         let Some(recorded_request) = self.recorder.get().current_request(py)? else {
             return Ok(None);
         };
         let has_begun = match &self.begin_in_python {
-            None => recorded_request.get().begin_get(key, parent_key).is_ok(),
+            None => begin(recorded_request.get()).is_ok(),
             Some(begin_in_python) => begin_in_python
                 .bind(py)
-                .call1((&recorded_request, PyList::new(py, [key])?, parent_key))?
+                .call1((&recorded_request, list_keys()?, parent_key))?
                 .is_truthy()?,
         };
         Ok(has_begun.then(|| recorded_request.unbind()))

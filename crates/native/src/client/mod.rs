@@ -1,6 +1,7 @@
 //! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
 
 mod bulk;
+mod foreign_keywords;
 mod get_recording;
 mod reading;
 pub(crate) mod reserving;
@@ -17,7 +18,7 @@ use glasscache_client::near::as_package_call;
 use glasscache_client::{Budget, Client as Core, Error, StoreMode};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDelta;
+use pyo3::types::{PyDelta, PyInt};
 
 use crate::client_state::ClientState;
 use crate::keys::key_bytes;
@@ -106,6 +107,12 @@ impl<'py> FromPyObject<'_, 'py> for Ttl {
     type Error = PyErr;
 
     fn extract(argument: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        // The usual case, without a float object in between.
+        if argument.is_exact_instance_of::<PyInt>()
+            && let Ok(seconds) = argument.extract::<i32>()
+        {
+            return Ok(Self(seconds.into()));
+        }
         if let Ok(seconds) = argument.extract::<f64>() {
             return Ok(Self(seconds));
         }

@@ -10,7 +10,7 @@ use glasscache_client::pipeline::{FoundValue, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::value::UnpackBudget;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 
 use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
@@ -18,6 +18,7 @@ use crate::recording::{Recorder, has_open_blocks};
 use crate::reply::ReplyForm;
 use crate::{error, signals, split, value as conversion};
 
+use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
 use super::get_recording::GetRecording;
 use super::{CallTimes, Client, exptime};
 
@@ -88,18 +89,20 @@ impl Client {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         Self::read(slf, key, deadline, |key| Request::Get { key, cas: true })
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, ttl, default=None) keyword_only(deadline=None);
     /// Return the value under key and give it a new ttl in seconds.
-    #[pyo3(signature = (key, ttl, default=None, *, deadline=None, **keywords), text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
+    #[pyo3(text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
     fn gat<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         ttl: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
+    ) keywords(
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        error::refuse_keywords("gat", keywords)?;
         let exptime = exptime(Some(ttl.extract()?))?;
         let value = Self::read_and_touch(
             slf,
@@ -110,7 +113,10 @@ impl Client {
         )?;
         Ok(value.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
+}
 
+#[pymethods]
+impl Client {
     /// Return what is under key, without its pieces if it is a manifest, or None.
     #[pyo3(name = "_get_unjoined")]
     fn get_unjoined<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -210,8 +216,10 @@ impl Client {
                 CallEvent::Waiting => {}
             }
         }
-        if let Some(recorded_read) =
-            RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0)
+        // While no block records, no read was begun.
+        if has_open_blocks()
+            && let Some(recorded_read) =
+                RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0)
         {
             recorded_read.set_size(0, value_bytes);
         }
@@ -255,9 +263,11 @@ impl Client {
         has_value: bool,
         mut spent: TimeSpent,
     ) {
-        let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
-        let decode_time = call.times().decoding_time().saturating_sub(decompress_time);
-        spent.add_time(CostPart::Deserialise, decode_time);
+        let decode_time = call.times().decoding_time();
+        if !decode_time.is_zero() {
+            let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
+            spent.add_time(CostPart::Deserialise, decode_time.saturating_sub(decompress_time));
+        }
         let summary = RequestSummary {
             key: Some(wire_key),
             class: CallClass::Single(OperationKind::Read, 0),

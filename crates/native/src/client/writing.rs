@@ -8,14 +8,14 @@ use glasscache_client::engine::{Counter, Extending};
 use glasscache_client::request::Item;
 use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use crate::{error, split, value as conversion};
+use crate::{split, value as conversion};
 
+use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
 use super::{Client, Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount};
 
-#[pymethods]
-impl Client {
+method_refusing_foreign_keywords! {
+    positional(key, value, ttl=None) keyword_only(noreply=false, split=false, deadline=None);
     /// Store value under key for ttl seconds (0: no expiry); True when the server has it.
     ///
     /// With noreply the call does not wait. A single write is sent at once; those that follow
@@ -36,19 +36,17 @@ impl Client {
     ///
     /// >>> client.set("greeting", "hello", ttl=60)
     /// True
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, split=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, split=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
+    #[pyo3(text_signature = "($self, key, value, ttl=None, *, noreply=False, split=False, deadline=None)")]
     fn set<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
         ttl: Option<Bound<'py, PyAny>>,
+    ) keywords(
         noreply: bool,
         split: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_keywords("set", keywords)?;
         if split {
             return split::set(slf.as_any(), key, value, ttl, deadline);
         }
@@ -57,43 +55,48 @@ impl Client {
             slf.get().write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
         Ok(outcome == WriteOutcome::Done)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, value, ttl=None) keyword_only(noreply=false, deadline=None);
     /// Store value only if there is none under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
+    #[pyo3(text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
     fn add(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         ttl: Option<Ttl>,
+    ) keywords(
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_keywords("add", keywords)?;
         Ok(self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)?
             == WriteOutcome::Done)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, value, ttl=None) keyword_only(noreply=false, deadline=None);
     /// Store value only if there is one under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
+    #[pyo3(text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
     fn replace(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         ttl: Option<Ttl>,
+    ) keywords(
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_keywords("replace", keywords)?;
         Ok(self.write(py, StoreMode::Replace, key, value, ttl, noreply, deadline)?
             == WriteOutcome::Done)
     }
+}
 
+#[pymethods]
+impl Client {
     /// Append str or bytes to the value under key; False if there is none.
     #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
     fn append(
@@ -117,10 +120,12 @@ impl Client {
     ) -> PyResult<bool> {
         self.append_or_prepend(StoreMode::Prepend, key, value, noreply, deadline)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, value, cas, ttl=None) keyword_only(noreply=false, deadline=None);
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
-    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, cas, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a cas")]
+    #[pyo3(text_signature = "($self, key, value, cas, ttl=None, *, noreply=False, deadline=None)")]
     fn cas(
         &self,
         py: Python<'_>,
@@ -128,11 +133,10 @@ impl Client {
         value: &Bound<'_, PyAny>,
         cas: u64,
         ttl: Option<Ttl>,
+    ) keywords(
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<bool>> {
-        error::refuse_keywords("cas", keywords)?;
         let mode = StoreMode::Cas(cas);
         Ok(match self.write(py, mode, key, value, ttl, noreply, deadline)? {
             WriteOutcome::Done => Some(true),
@@ -140,7 +144,10 @@ impl Client {
             WriteOutcome::Exists | WriteOutcome::NotStored => Some(false),
         })
     }
+}
 
+#[pymethods]
+impl Client {
     /// Remove key; whether it was there.
     #[pyo3(signature = (key, *, noreply=false, deadline=None))]
     fn delete(
@@ -151,21 +158,23 @@ impl Client {
     ) -> PyResult<bool> {
         self.remove(key, noreply, deadline)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, ttl) keyword_only(noreply=false, deadline=None);
     /// Give key a new ttl in seconds; whether it was there.
     ///
     /// A value in pieces is renewed with its pieces, unless the call is `noreply`, or the server knows no meta commands:
     /// then use `gat`.
-    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
+    #[pyo3(text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
     fn touch(
         slf: &Bound<'_, Self>,
         key: &Bound<'_, PyAny>,
         ttl: &Bound<'_, PyAny>,
+    ) keywords(
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_keywords("touch", keywords)?;
         let exptime = exptime(Some(ttl.extract()?))?;
         let touched =
             slf.get().with_key(key, deadline, Touched::Missing, |core, key, budget| {
@@ -176,7 +185,10 @@ impl Client {
             touched => Ok(touched == Touched::Done),
         }
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, delta=1) keyword_only(initial=None, ttl=None, noreply=false, deadline=None);
     /// Add delta to the number under key and return the sum, or None if there is no such key.
     ///
     /// With initial a missing key is made with that number and ttl, and initial is returned; one that is
@@ -190,36 +202,35 @@ impl Client {
     /// 1
     /// >>> client.incr("visits", 10)
     /// 11
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **keywords), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of an addition")]
+    #[pyo3(text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
     fn incr(
         &self,
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = parse_amount)] delta: u64,
+    ) keywords(
         #[pyo3(from_py_with = parse_optional_amount)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
-        error::refuse_keywords("incr", keywords)?;
         self.arithmetic(key, (delta, false), initial, ttl, noreply, deadline)
     }
+}
 
+method_refusing_foreign_keywords! {
+    positional(key, delta=1) keyword_only(initial=None, ttl=None, noreply=false, deadline=None);
     /// Subtract delta from the number under key, not below 0, and return what is left.
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **keywords), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a subtraction")]
+    #[pyo3(text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
     fn decr(
         &self,
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = parse_amount)] delta: u64,
+    ) keywords(
         #[pyo3(from_py_with = parse_optional_amount)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
-        error::refuse_keywords("decr", keywords)?;
         self.arithmetic(key, (delta, true), initial, ttl, noreply, deadline)
     }
 }

@@ -4,6 +4,8 @@
 //! matches it to its request; a hit must have one, and a reply without one is accepted only
 //! where servers are known to omit it (`EN`, `MN` and error lines).
 
+use memchr::memchr;
+
 use crate::reply::{ErrorLine, ReplyFault, parse_error_line, parse_number};
 
 /// The outcome in a meta reply.
@@ -81,20 +83,31 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
             return parse_error_line(line).map(Line::Error).ok_or(ReplyFault::Unexpected);
         }
     };
-    let mut tokens = after_code.split(|&b| b == b' ');
     // There must be nothing between the code and the first space.
-    if tokens.next().is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(ReplyFault::Unexpected);
-    }
+    let mut unparsed = match after_code {
+        [] | [b' ', ..] => after_code,
+        _ => return Err(ReplyFault::Unexpected),
+    };
     let value_bytes = match code {
-        MetaCode::Value => tokens.next().and_then(parse_number).ok_or(ReplyFault::BadNumber)?,
+        MetaCode::Value => {
+            take_token(&mut unparsed).and_then(parse_number).ok_or(ReplyFault::BadNumber)?
+        }
         _ => 0,
     };
     let mut flags = MetaReplyFlags::default();
-    for token in tokens {
+    while let Some(token) = take_token(&mut unparsed) {
         read_flag(token, &mut flags)?;
     }
     Ok(Line::Reply { code, value_bytes, flags })
+}
+
+/// Takes the token after the space at the front.
+fn take_token<'a>(unparsed: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (_, after_space) = unparsed.split_first()?;
+    let end = memchr(b' ', after_space).unwrap_or(after_space.len());
+    let (token, remaining) = after_space.split_at_checked(end)?;
+    *unparsed = remaining;
+    Some(token)
 }
 
 fn read_flag<'a>(token: &'a [u8], flags: &mut MetaReplyFlags<'a>) -> Result<(), ReplyFault> {

@@ -27,7 +27,7 @@ use output::Output;
 
 use super::pending_writes::PendingWrites;
 use super::server::ServerState;
-use super::uncertain::{OwnedKey, keys_left_uncertain, keys_read, write_removals};
+use super::uncertain::{OwnedKey, for_each_key_left_uncertain, keys_read, write_removals};
 use crate::error::Error;
 use crate::pipeline::{ExpectedBinaryReply, ExpectedReply, Pipeline};
 use crate::request::{CommandSet, Request, RequestWriter, write_binary_noop};
@@ -301,8 +301,9 @@ impl Connection {
         let mut uncertain_on_loss = None;
         if may_leave_keys_uncertain || !removals.is_empty() {
             let mut keys_and_removals = self.recycled_uncertain_on_loss.take().unwrap_or_default();
-            let keys = requests.iter().flat_map(keys_left_uncertain);
-            keys.for_each(|key| keys_and_removals.keys.add(key));
+            for request in requests {
+                for_each_key_left_uncertain(request, |key| keys_and_removals.keys.add(key));
+            }
             keys_and_removals.removals = removals;
             uncertain_on_loss = Some(keys_and_removals);
         }

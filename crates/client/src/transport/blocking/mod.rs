@@ -7,6 +7,7 @@
 mod idle_check;
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +79,8 @@ pub(crate) struct SocketConnection {
     /// The last reply was a large value: the next is expected to be one, so only its head is received
     /// into the pipeline, and the rest directly into its target.
     pub(crate) expects_large_value: bool,
-    receive_timeout: Option<Duration>,
+    /// For calls that have so much time left the socket's own time-out is right; none was set yet.
+    suitable_times_left: Option<Range<Duration>>,
 }
 
 impl SocketConnection {
@@ -96,7 +98,7 @@ impl SocketConnection {
             idle_since: now,
             last_thread_id: 0,
             expects_large_value: false,
-            receive_timeout: None,
+            suitable_times_left: None,
         }
     }
 
@@ -233,6 +235,9 @@ impl SocketConnection {
     /// series of calls with falling deadlines changes it a few times and not each time.
     fn set_receive_timeout(&mut self, deadline: Instant, now: Instant) -> Result<bool, WaitError> {
         let time_left = deadline.saturating_duration_since(now);
+        if self.suitable_times_left.as_ref().is_some_and(|times| times.contains(&time_left)) {
+            return Ok(true);
+        }
         if time_left.is_zero() {
             return Err(WaitError::Deadline);
         }
@@ -240,19 +245,14 @@ impl SocketConnection {
         if timeout_max < TIMEOUT_MIN {
             return Ok(false);
         }
-        let is_current_timeout_near = self.receive_timeout.is_some_and(|current_timeout| {
-            current_timeout <= timeout_max && current_timeout * 4 > timeout_max
-        });
-        if is_current_timeout_near {
-            return Ok(true);
-        }
         let timeout_max_us = timeout_max.as_micros().min(1 << 40) as u64;
         let rounded_timeout = Duration::from_micros(1 << timeout_max_us.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
-        let is_first = self.receive_timeout.is_none();
+        let is_first = self.suitable_times_left.is_none();
         let timeout = if is_first { timeout_max } else { rounded_timeout }.max(TIMEOUT_MIN);
         set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
-        self.receive_timeout = Some(timeout);
+        self.suitable_times_left =
+            Some(timeout + TIMEOUT_MARGIN..timeout.saturating_mul(4) + TIMEOUT_MARGIN);
         Ok(true)
     }
 }
