@@ -317,6 +317,7 @@ impl RequestBlock {
     /// End the request; it is written soon.
     #[pyo3(signature = (*_error))]
     fn __exit__(&mut self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        static RESET_VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Some(token) = self.token.take() else {
             return Ok(());
         };
@@ -326,7 +327,6 @@ impl RequestBlock {
             recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
             request.get().finish();
         }
-        static RESET_VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let reset_variable = RESET_VARIABLE.import(py, "glasscache._contexts", "reset_variable")?;
         let variable = recorder.current_request_variable.bind(py);
         reset_variable.call1((variable, token)).map(drop)

@@ -3,7 +3,7 @@
 /// A request that takes more memory than this is dropped.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// Room that is made for the text of a key before it is known.
+/// Bytes that are reserved for the text of a key before its length is known.
 const USUAL_KEY_BYTES: usize = 24;
 
 /// The length of the parent's key where the caller knows no parent.

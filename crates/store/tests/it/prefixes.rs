@@ -126,9 +126,9 @@ fn a_listing_shows_no_flushed_item() {
 #[test]
 fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
     const MEMORY_BYTES: u64 = 8 << 20;
+    const YOUNG_ITEMS: u64 = MEMORY_BYTES / 500 / 20;
     let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     let value = [b'v'; 500];
-    const YOUNG_ITEMS: u64 = MEMORY_BYTES / 500 / 20;
     let mut number = 0;
     let mut fill = |worker: &mut Worker, prefix: &str, total_bytes: u64| {
         for _ in 0..total_bytes / value.len() as u64 {
