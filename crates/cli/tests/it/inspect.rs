@@ -156,7 +156,7 @@ fn a_latency_table_that_cannot_be_read_is_named_instead_of_taken_for_none() {
 }
 
 #[test]
-fn the_address_of_a_server_in_place_of_a_file_gets_the_command_that_records_its_load() {
+fn the_address_of_a_server_instead_of_a_file_gets_the_command_that_records_its_load() {
     for command in ["inspect", "curve", "simulate"] {
         let output = glasscache().args([command, "localhost:11211"]).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);

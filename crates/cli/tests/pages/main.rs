@@ -47,7 +47,7 @@ fn write_curve(folder: &Path) {
 }
 
 fn write_slabs(folder: &Path) {
-    let sizes = "size,count\n100,50\n300,70\n700,10\n2000,20\n5000,9\n90000,3\n";
+    let sizes = "size,count\n100,5000\n300,7000\n700,1000\n2000,2000\n5000,900\n90000,300\n";
     std::fs::write(folder.join("sizes.csv"), sizes).unwrap();
     run_glasscache(folder, "slabs sizes.csv --html slabs.html");
 }

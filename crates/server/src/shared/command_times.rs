@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use crate::shared::counters::Counters;
 use crate::shared::time_histogram::{TimeHistogram, Times};
 
 /// Runs of connections for each one that is measured, in the mean; a power of two.
@@ -52,22 +51,6 @@ impl CommandTimes {
     }
 }
 
-impl Counters {
-    /// How many of each of [`COMMANDS`] the worker has executed.
-    pub(crate) fn command_counts(&self) -> CommandCounts {
-        [
-            self.get_cmds.get(),
-            self.set_cmds.get(),
-            self.delete_hits.get() + self.delete_misses.get(),
-            self.incr_hits.get()
-                + self.incr_misses.get()
-                + self.decr_hits.get()
-                + self.decr_misses.get(),
-            self.touch_cmds.get(),
-        ]
-    }
-}
-
 /// Chooses the runs that are measured, at random intervals, so that no rhythm of the connections is in step with them.
 pub(crate) struct RunSampler {
     runs_left: u32,
@@ -79,19 +62,19 @@ impl RunSampler {
         RunSampler { runs_left: 1, random: 0x9e37_79b9 }
     }
 
-    /// Begins a run: what had been executed before it, if it is measured.
+    /// Begins a run: whether it is measured.
     #[inline]
-    pub(crate) fn begin(&mut self, counters: &Counters) -> Option<CommandCounts> {
+    pub(crate) fn begin(&mut self) -> bool {
         self.runs_left -= 1;
         if self.runs_left > 0 {
-            return None;
+            return false;
         }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         // From 1 to twice the mean, less one.
         self.runs_left = 1 + self.random % (2 * RUNS_PER_SAMPLE - 1);
-        Some(counters.command_counts())
+        true
     }
 }
 
@@ -101,21 +84,16 @@ mod tests {
 
     #[test]
     fn a_time_counts_for_each_command_of_its_run() {
-        let counters = Counters::default();
-        let before = counters.command_counts();
-        counters.get_cmds.add(3);
-        counters.decr_misses.bump();
         let times = CommandTimes::default();
-        times.record(&before, &counters.command_counts(), Duration::from_micros(20));
+        times.record(&[7, 1, 0, 2, 0], &[10, 1, 0, 3, 0], Duration::from_micros(20));
         let by_command = CommandTimes::read(&[&times, &CommandTimes::default()].into_iter());
         assert_eq!(by_command.map(|times| times.count()), [3, 0, 0, 1, 0]);
     }
 
     #[test]
     fn one_in_sixteen_runs_is_measured() {
-        let counters = Counters::default();
         let mut sampler = RunSampler::new();
-        let measured = (0..160_000).filter(|_| sampler.begin(&counters).is_some()).count();
+        let measured = (0..160_000).filter(|_| sampler.begin()).count();
         assert!((9_500..10_500).contains(&measured), "{measured}");
     }
 }

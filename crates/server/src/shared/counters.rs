@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::shared::command_times::CommandTimes;
+use crate::shared::command_times::{CommandCounts, CommandTimes};
 use crate::shared::progress_counter::ProgressCounter;
 
 /// A count with one writing thread.
@@ -49,6 +49,20 @@ impl Counters {
     /// Bytes received and sent.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes_read.get() + self.bytes_written.get()
+    }
+
+    /// How many commands of each kind the worker has executed.
+    pub(crate) fn command_counts(&self) -> CommandCounts {
+        [
+            self.get_cmds.get(),
+            self.set_cmds.get(),
+            self.delete_hits.get() + self.delete_misses.get(),
+            self.incr_hits.get()
+                + self.incr_misses.get()
+                + self.decr_hits.get()
+                + self.decr_misses.get(),
+            self.touch_cmds.get(),
+        ]
     }
 }
 

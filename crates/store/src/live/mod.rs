@@ -6,6 +6,7 @@ mod advice;
 mod distinct;
 mod ghost_tags;
 mod hot_keys;
+mod input;
 mod items;
 mod lru;
 mod miniature;
@@ -15,7 +16,8 @@ mod report;
 mod resize_check;
 mod window;
 
-pub use model::{LiveInput, LiveModel};
+pub use input::LiveInput;
+pub use model::LiveModel;
 pub use report::{
     CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
     PrefixUse, ResizeForecast, SamplingCosts,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::advice;
 use super::distinct::DistinctKeys;
 use super::hot_keys::HotKeys;
+use super::input::LiveInput;
 use super::items::SampledKey;
 use super::lru::LruBands;
 use super::miniature::{Capacity, Miniature, StoredItem};
@@ -74,25 +75,6 @@ const WARM_AFTER_S: u32 = 900;
 
 /// A choice of the hottest keys is made this often.
 const CHOICE_INTERVAL_MS: u64 = 250;
-
-/// What the caller knows at each step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LiveInput {
-    /// The store's clock.
-    pub now: Seconds,
-    /// Milliseconds that never go back, from any start.
-    pub elapsed_ms: u64,
-    /// Reads of the server since its start.
-    pub gets: u64,
-    /// Those that missed.
-    pub misses: u64,
-    /// The mean time in microseconds that clients took to fill misses, if it is known.
-    pub miss_time_us: Option<u64>,
-    /// CPU time of the thread that calls.
-    pub cpu_us: u64,
-    /// CPU time of the whole process.
-    pub process_cpu_us: u64,
-}
 
 /// The model of one store.
 pub struct LiveModel {

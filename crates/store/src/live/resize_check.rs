@@ -1,7 +1,7 @@
 //! What the curve expected of a new limit of memory, and what came when the memory had been filled again.
 
 use super::advice::interpolate;
-use super::model::LiveInput;
+use super::input::LiveInput;
 use super::report::{CurveState, LiveCurve, ResizeForecast};
 
 /// What came is judged after at least this time at the new limit, in milliseconds.

@@ -320,7 +320,7 @@ impl Worker {
             may_refuse: &may_refuse,
         };
         let moved_bytes_before = self.counters.bytes_moved();
-        let counts_before = self.run_sampler.begin(&self.counters);
+        let counts_before = self.run_sampler.begin().then(|| self.counters.command_counts());
         let next_step = match reason {
             ServeReason::ReadAhead(event_index) => connection.serve_read_ahead(
                 self.read_ahead.received_input(event_index),
