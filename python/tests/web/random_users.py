@@ -60,7 +60,7 @@ def user_of(cookies: Any, headers: Any) -> str:
 def random_fields(rng: random.Random) -> tuple[str, dict[str, str]]:
     """Return a user and the fields of a request, in any way in which users are told apart."""
     user = f"user{rng.randrange(USER_COUNT)}"
-    match rng.randrange(7):
+    match rng.randrange(9):
         case 0:
             fields = {"cookie": f"session={user}; other=1"}
         case 1:
