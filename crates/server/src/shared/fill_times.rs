@@ -146,7 +146,9 @@ mod tests {
         }
         fills.end(keys[0]);
         assert_eq!(fills.times().count(), 0);
-        keys.iter().for_each(|key| fills.end(*key));
+        for key in &keys {
+            fills.end(*key);
+        }
         assert_eq!(fills.times().count(), SLOTS_OF_KEY as u64);
         // Given twice it has one slot.
         fills.begin(keys[0]);
