@@ -20,6 +20,7 @@ mod parallel;
 #[cfg(test)]
 mod reference;
 mod report;
+mod seconds;
 mod server_process;
 mod server_reader;
 mod server_signals;

@@ -40,7 +40,7 @@ impl KeySample {
         self.items.len()
     }
 
-    /// Whether there is no key.
+    /// Whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -159,7 +159,7 @@ fn open_server(id: u32) -> Result<HeldProcess, Failure> {
     let process = HeldProcess::open(id).map_err(|error| {
         Failure::new(Exit::Unreachable, format!("process {id} cannot be opened: {error}"))
     })?;
-    process.ok_or_else(|| Failure::new(Exit::Unreachable, format!("there is no process {id}")))
+    process.ok_or_else(|| Failure::new(Exit::Unreachable, format!("no process has the id {id}")))
 }
 
 fn describe_refusal(server: &ServerProcess, error: rustix::io::Errno) -> Failure {

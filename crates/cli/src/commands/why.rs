@@ -19,6 +19,7 @@ use crate::interrupts::new_stop_flag;
 use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report, ReportTable};
+use crate::seconds;
 use crate::target::{Stream, Target, failure, read_line, start_server_hint};
 
 const EXAMPLES: &str = "\
@@ -62,10 +63,7 @@ impl Args {
     /// Watches the server and prints the causes of its misses.
     pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
         self.target.use_positional(self.positional_server.take());
-        let watch_time = Duration::try_from_secs_f64(self.for_s)
-            .ok()
-            .filter(|watch_time| !watch_time.is_zero())
-            .ok_or_else(|| Failure::usage("--for-s: must be a number of seconds above 0"))?;
+        let watch_time = seconds::to_duration("--for-s", self.for_s)?;
         if self.prefix_of.is_empty() {
             return Err(Failure::usage("--prefix-of: name at least one character"));
         }

@@ -197,7 +197,7 @@ Examples:
 
 Signals: SIGTERM, SIGINT and SIGUSR1 end the server once begun requests are answered, within a second;
 after SIGUSR1 the items of -e are saved, with -o save_on_term after each of them. SIGTERM or SIGINT
-once more ends it at once. glasscache stop sends them where there is no shell.
+once more ends it at once. glasscache stop sends them, also in a container without a shell.
 SIGHUP reads the files of -Y, --cluster-file, --http-token-file and the certificates again, opens
 --log-file again, and ends nothing.
 

@@ -1,8 +1,7 @@
 //! `serve --http`: the setting from each source, the log line, SIGHUP, and a new process that takes the port over.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -28,14 +27,7 @@ fn the_log_names_the_ports_and_sighup_reads_the_token_again() {
     let mut command = glasscache();
     command.args(["serve", "-u", "root", "-p", "-1", "--metrics", "0", "--http-token-file"]);
     command.arg(&token_file).env("GLASSCACHE_HTTP", "127.0.0.1:0");
-    let mut server = Server::run_with_stderr(command, Stdio::piped());
-    let mut stderr = BufReader::new(server.take_stderr());
-    let mut read_line = || {
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        line
-    };
-    assert!(read_line().contains("listens on"));
+    let (server, mut read_line) = Server::run_with_log(command);
     let line = read_line();
     let text = strip_time_and_level(line.trim());
     let urls = text.strip_prefix("glasscache serves HTTP on ").unwrap();

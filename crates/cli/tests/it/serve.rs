@@ -294,14 +294,7 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     std::fs::write(&file, "1\na|127.0.0.1|1\n").unwrap();
     let mut command = glasscache();
     command.args(["serve", "-u", "root", "-p", "-1", "--cluster-file"]).arg(&file);
-    let mut server = Server::run_with_stderr(command, Stdio::piped());
-    let mut stderr = BufReader::new(server.take_stderr());
-    let mut read_line = || {
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        line
-    };
-    assert!(read_line().contains("listens on"));
+    let (server, mut read_line) = Server::run_with_log(command);
     let hangup = || kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
     std::fs::write(&file, "2\na|127.0.0.1|1 b|127.0.0.1|2\n").unwrap();
     hangup();

@@ -85,6 +85,19 @@ impl Server {
         self.child.stderr.take().unwrap()
     }
 
+    /// A server whose log the test reads line by line; it listens.
+    pub(crate) fn run_with_log(command: Command) -> (Server, impl FnMut() -> String) {
+        let mut server = Server::run_with_stderr(command, Stdio::piped());
+        let mut stderr = BufReader::new(server.take_stderr());
+        let mut read_line = move || {
+            let mut line = String::new();
+            stderr.read_line(&mut line).unwrap();
+            line
+        };
+        assert!(read_line().contains("listens on"));
+        (server, read_line)
+    }
+
     /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

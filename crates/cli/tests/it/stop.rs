@@ -82,8 +82,8 @@ fn what_is_no_server_gets_no_signal() {
     let server_id = server.id().to_string();
     for (arguments, expected_code, expected_text) in [
         (vec!["--pid", &child_id], 3, "is not a glasscache server"),
-        (vec!["--pid", "0"], 3, "there is no process 0"),
-        (vec!["--pid", "4294967295"], 3, "there is no process"),
+        (vec!["--pid", "0"], 3, "no process has the id 0"),
+        (vec!["--pid", "4294967295"], 3, "no process has the id 4294967295"),
         (vec!["--pidfile", "/nonexistent/pid"], 3, "cannot read /nonexistent/pid"),
         (vec!["--pidfile", "/dev/null"], 2, "does not have a process id"),
         (vec!["--pid", &server_id, "--save"], 2, "--save has no effect"),

@@ -2,8 +2,8 @@
 //!
 //! A request of the application that adds, compares and swaps, counts or appends, or that reads a CAS unique, is about a
 //! key whose value must be the server's ([`glasscache_strategy::never_kept`]). What a package built on the client does
-//! to store a value that it made, such as `get_or_set` of the Python package, is no such change: it makes those calls
-//! within [`as_package_call`].
+//! to store a value that it made, as `get_or_set` of the Python package does, is not counted as such a change: it makes
+//! those calls within [`as_package_call`].
 
 use std::borrow::Cow;
 use std::cell::Cell;

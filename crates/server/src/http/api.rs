@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::history::{History, SERIES, Series};
 use super::request::{Refusal, Request, read_query};
-use crate::session::stats::live::forecast_name;
+use crate::session::stats::latency::LATENCY_FIELDS;
+use crate::session::stats::live::{RESIZE_FIELDS, format_fields};
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{read_rows, write_all_tables};
 use crate::shared::Shared;
@@ -24,12 +25,15 @@ pub(super) fn stats(shared: &Shared, request: &Request) -> Result<Value, Refusal
     let [] = read_query(&request.query, [])?;
     let context = StatsContext { shared, now: shared.clock.now() };
     let tables = TABLES.into_iter().zip(write_all_tables(context));
-    let to_object = |(name, text): (&str, Vec<u8>)| {
-        let rows: BTreeMap<String, String> = read_rows(&text).into_iter().collect();
-        let rows = rows.into_iter().map(|(name, value)| (name, to_json(value)));
-        (name.to_owned(), Value::Object(rows.collect::<Map<_, _>>()))
-    };
+    let to_object =
+        |(name, text): (&str, Vec<u8>)| (name.to_owned(), Value::Object(rows_to_json(&text)));
     Ok(Value::Object(tables.map(to_object).collect()))
+}
+
+/// The rows of a table, by name; numbers are numbers.
+fn rows_to_json(text: &[u8]) -> Map<String, Value> {
+    let rows: BTreeMap<String, String> = read_rows(text).into_iter().collect();
+    rows.into_iter().map(|(name, value)| (name, to_json(value))).collect()
 }
 
 fn to_json(value: String) -> Value {
@@ -85,15 +89,10 @@ fn curve_to_json(curve: &LiveCurve) -> Value {
 }
 
 fn resize_to_json(resize: &ResizeForecast) -> Value {
-    json!({
-        "from_bytes": resize.from_bytes,
-        "memory_bytes": resize.memory_bytes,
-        "miss_ratio": resize.miss_ratio,
-        "low": resize.low,
-        "high": resize.high,
-        "measured": resize.measured,
-        "forecast": forecast_name(resize),
-    })
+    let mut fields = rows_to_json(&format_fields(RESIZE_FIELDS, resize));
+    // The row is absent as long as it is not known.
+    fields.entry("measured").or_insert(Value::Null);
+    Value::Object(fields)
 }
 
 /// `/api/hotkeys?window=1s|1m|1h&by=requests|bytes`.
@@ -138,15 +137,7 @@ pub(super) fn latency(shared: &Shared, request: &Request) -> Result<Value, Refus
 }
 
 fn times_to_json(times: &Times) -> Value {
-    json!({
-        "count": times.count(),
-        "mean_us": times.mean_us(),
-        "p50_us": times.percentile_us(0.5),
-        "p90_us": times.percentile_us(0.9),
-        "p95_us": times.percentile_us(0.95),
-        "p99_us": times.percentile_us(0.99),
-        "p999_us": times.percentile_us(0.999),
-    })
+    Value::Object(rows_to_json(&format_fields(LATENCY_FIELDS, times)))
 }
 
 /// `/api/history?step=1s|1m`: the series of the last hour or of the last day.

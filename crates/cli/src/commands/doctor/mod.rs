@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report, ReportTable};
+use crate::seconds;
 use crate::server_reader::ServerReader;
 use crate::target::Target;
 
@@ -65,10 +66,7 @@ impl Args {
         if !self.positional_servers.is_empty() {
             self.target.use_positional(Some(self.positional_servers.join(",")));
         }
-        let duration = Duration::try_from_secs_f64(self.seconds)
-            .ok()
-            .filter(|duration| !duration.is_zero())
-            .ok_or_else(|| Failure::usage("--seconds: must be a number above 0"))?;
+        let duration = seconds::to_duration("--seconds", self.seconds)?;
         let readers = ServerReader::open_all(&self.target)?;
         let server_count = format_count_of(readers.len() as u64, "server", "servers");
         eprintln!("observing {server_count} for {} ...", format_duration(duration));

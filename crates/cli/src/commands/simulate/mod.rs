@@ -27,6 +27,7 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::{ROWS_WITHOUT_ALL, format_first_rows};
 use crate::parallel;
+use crate::seconds;
 use load::LoadedLog;
 pub(super) use load::check_halves;
 
@@ -187,13 +188,8 @@ impl Args {
 
     /// How long a process may serve what it keeps.
     fn near_ttl(&self) -> Result<Option<Duration>, Failure> {
-        let to_duration = |seconds: f64| {
-            let near_ttl = Duration::try_from_secs_f64(seconds).ok();
-            near_ttl.filter(|near_ttl| !near_ttl.is_zero()).ok_or_else(|| {
-                Failure::usage(format!("--near-ttl {seconds}: a number of seconds above 0"))
-            })
-        };
-        self.near_ttl_s.map(to_duration).transpose()
+        let seconds = self.near_ttl_s;
+        seconds.map(|seconds| seconds::to_duration("--near-ttl", seconds)).transpose()
     }
 
     fn table_limits(&self) -> TableLimits {

@@ -7,11 +7,10 @@ mod sampler;
 mod screen;
 mod table;
 
-use std::time::Duration;
-
 use self::sampler::{Row, Sampler};
 use self::table::{TABLE_WIDTH_MAX, Table};
 use crate::output::{Exit, Failure, Output};
+use crate::seconds;
 use crate::server_reader::ServerReader;
 use crate::target::Target;
 
@@ -49,10 +48,7 @@ impl Args {
         if !self.positional_servers.is_empty() {
             self.target.use_positional(Some(self.positional_servers.join(",")));
         }
-        let interval = Duration::try_from_secs_f64(self.interval)
-            .ok()
-            .filter(|interval| !interval.is_zero())
-            .ok_or_else(|| Failure::usage("--interval: must be a number of seconds above 0"))?;
+        let interval = seconds::to_duration("--interval", self.interval)?;
         let mut sampler = Sampler::new(ServerReader::open_all(&self.target)?);
         if !self.once && !out.is_json() && out.is_terminal() {
             screen::run(sampler, interval)?;

@@ -41,6 +41,13 @@ pub(super) fn write_fields<T>(fields: &[Field<T>], prefix: &str, subject: &T, ro
     }
 }
 
+/// The rows of `subject`.
+pub(crate) fn format_fields<T>(fields: &[Field<T>], subject: &T) -> Vec<u8> {
+    let mut text = Vec::new();
+    write_fields(fields, "", subject, &mut Rows::new(&mut text));
+    text
+}
+
 /// Appends the rows of each entry of a list, with `prefix` and its number before each name.
 fn write_entries<T>(fields: &[Field<T>], prefix: &str, entries: &[T], rows: &mut Rows<'_>) {
     for (number, entry) in entries.iter().enumerate() {
@@ -156,7 +163,7 @@ pub(crate) static RESIZE_FIELDS: &[Field<ResizeForecast>] = &[
 ];
 
 /// Whether a forecast came true.
-pub(crate) fn forecast_name(resize: &ResizeForecast) -> &'static str {
+fn forecast_name(resize: &ResizeForecast) -> &'static str {
     match resize.is_inside() {
         None => "waiting",
         Some(true) => "held",
