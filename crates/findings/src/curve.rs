@@ -42,6 +42,17 @@ impl Resize {
     pub fn avoided_share(&self) -> f64 {
         (self.miss_ratio_now - self.miss_ratio) / self.miss_ratio_now.max(f64::MIN_POSITIVE)
     }
+
+    /// Whether as many misses are avoided as are worth a word if the miss ratio is this one.
+    fn is_worth_it_at(&self, miss_ratio: f64) -> bool {
+        let avoided = self.miss_ratio_now - miss_ratio;
+        avoided >= AVOIDED_SHARE_MIN * self.miss_ratio_now && avoided >= AVOIDED_RATIO_MIN
+    }
+
+    /// Whether the size avoids misses, by more than its interval leaves open.
+    fn is_worth_it(&self) -> bool {
+        self.is_worth_it_at(self.miss_ratio) && self.miss_ratio + self.margin < self.miss_ratio_now
+    }
 }
 
 /// Sizes that are read of a reply.
@@ -91,15 +102,21 @@ impl Curve {
 
     /// The growth that avoids most misses for each byte added, among those that are worth a word.
     pub fn best_growth(&self, limit_bytes: u64) -> Option<Resize> {
-        let is_worth_it = |resize: &Resize| {
-            resize.memory_bytes > limit_bytes
-                && resize.avoided_share() >= AVOIDED_SHARE_MIN
-                && resize.miss_ratio_now - resize.miss_ratio >= AVOIDED_RATIO_MIN
-        };
         let gain_by_byte =
             |resize: &Resize| resize.avoided_share() / (resize.memory_bytes - limit_bytes) as f64;
-        let growths = self.resizes(limit_bytes).into_iter().filter(is_worth_it);
+        let growths = self.growths(limit_bytes).filter(Resize::is_worth_it);
         growths.max_by(|first, second| gain_by_byte(first).total_cmp(&gain_by_byte(second)))
+    }
+
+    /// Whether no larger size avoids misses that are worth a word, even at the lower end of its interval.
+    pub fn is_flat_above(&self, limit_bytes: u64) -> bool {
+        self.growths(limit_bytes)
+            .all(|resize| !resize.is_worth_it_at(resize.miss_ratio - resize.margin))
+    }
+
+    fn growths(&self, limit_bytes: u64) -> impl Iterator<Item = Resize> {
+        let resizes = self.resizes(limit_bytes).into_iter();
+        resizes.filter(move |resize| resize.memory_bytes > limit_bytes)
     }
 
     /// The smallest size that costs almost no additional misses.
@@ -150,8 +167,10 @@ mod tests {
         assert_eq!(growth.memory_bytes, 125);
         assert!((growth.avoided_share() - 0.25).abs() < 1e-9);
         assert_eq!(steep.best_shrink(100), None);
+        assert!(!steep.is_flat_above(100) && steep.is_flat_above(200));
         let flat = curve_of(&[(50, 0.102), (75, 0.101), (100, 0.1), (200, 0.1)]);
         assert_eq!(flat.best_growth(100), None);
+        assert!(!flat.is_flat_above(100), "0.09 is within the interval");
         assert_eq!(flat.best_shrink(100).unwrap().memory_bytes, 50);
     }
 

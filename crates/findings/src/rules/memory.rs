@@ -36,12 +36,16 @@ pub(super) fn find_no_memory(figures: &Figures) -> Option<Finding> {
     })
 }
 
-/// Items are evicted that are missed afterwards.
+/// Items are evicted that are missed afterwards: by the curve where it can tell, otherwise by the counters.
 pub(super) fn find_too_small(figures: &Figures) -> Option<Finding> {
     let (counted, seconds) = figures.counted();
     if let Some(curve) = figures.curve.as_ref().filter(|curve| !curve.points.is_empty()) {
-        let growth = curve.best_growth(figures.now.limit_bytes)?;
-        return Some(find_too_small_by_curve(figures, &growth));
+        if let Some(growth) = curve.best_growth(figures.now.limit_bytes) {
+            return Some(find_too_small_by_curve(figures, &growth));
+        }
+        if curve.is_flat_above(figures.now.limit_bytes) {
+            return None;
+        }
     }
     let is_short = counted.evictions as f64 >= EVICTED_SHARE_MIN * counted.sets as f64
         && counted.evictions > 0

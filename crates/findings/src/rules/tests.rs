@@ -103,6 +103,9 @@ fn evictions_with_misses_are_too_small_unless_the_curve_is_flat() {
     assert_eq!(finding.gain, "avoids at most 76.0 of 80.0 misses/s");
     let flat = Figures { curve: Some(curve([0.41, 0.4, 0.4, 0.399])), ..evicting.clone() };
     assert_eq!(ids(&flat), [""; 0]);
+    let mut uncertain = flat.clone();
+    uncertain.curve.as_mut().unwrap().points[3].low = 0.3;
+    assert_eq!(find(&uncertain)[0].setting, "-m 128", "the counters decide");
     let steep = Figures { curve: Some(curve([0.6, 0.4, 0.3, 0.25])), ..evicting };
     let finding = &find(&steep)[0];
     assert_eq!((finding.id, finding.setting.as_str()), ("too_small", "-m 80"));
