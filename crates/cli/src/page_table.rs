@@ -6,17 +6,24 @@ use glasscache_sim::page::Table;
 /// Rows that a table has without --all.
 pub(crate) const ROWS_WITHOUT_ALL: usize = 6;
 
-/// Formats the first rows of a table that has the best first, with a line about the others; all rows if `prints_all`.
-pub(crate) fn format_first_rows(table: &Table, prints_all: bool) -> String {
-    let hidden_rows = table.rows.len().saturating_sub(ROWS_WITHOUT_ALL);
+/// Formats the first rows of a table that has the best first, and those with this name in the first column, with a line
+/// about the others; all rows if `prints_all`.
+pub(crate) fn format_first_rows(
+    table: &Table,
+    kept_name: Option<&str>,
+    prints_all: bool,
+) -> String {
+    let is_printed = |(index, row): &(usize, &Vec<String>)| {
+        *index < ROWS_WITHOUT_ALL || kept_name.is_some_and(|kept_name| row[0] == kept_name)
+    };
+    let printed_rows: Vec<Vec<String>> =
+        table.rows.iter().enumerate().filter(is_printed).map(|(_, row)| row.clone()).collect();
+    let hidden_rows = table.rows.len() - printed_rows.len();
     if prints_all || hidden_rows == 0 {
         return format_titled_table(table);
     }
-    let best_rows = Table {
-        title: table.title.clone(),
-        header: table.header.clone(),
-        rows: table.rows[..ROWS_WITHOUT_ALL].to_vec(),
-    };
+    let best_rows =
+        Table { title: table.title.clone(), header: table.header.clone(), rows: printed_rows };
     let note =
         format!("--all prints {}.", format_count_of(hidden_rows as u64, "more row", "more rows"));
     format_titled_table(&best_rows) + &wrap(&note) + "\n"
@@ -54,12 +61,13 @@ mod tests {
             header: vec!["name".to_owned()],
             rows: (0..row_count).map(|row| vec![format!("row-{row}")]).collect(),
         };
-        let text = format_first_rows(&new_table(8), false);
+        let text = format_first_rows(&new_table(8), None, false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");
         assert!(text.ends_with("--all prints 2 more rows.\n"), "{text}");
-        assert!(format_first_rows(&new_table(7), false).ends_with("--all prints 1 more row.\n"));
+        let text = format_first_rows(&new_table(8), Some("row-7"), false);
+        assert!(text.ends_with("row-5\nrow-7\n--all prints 1 more row.\n"), "{text}");
         for (row_count, prints_all) in [(6, false), (8, true)] {
-            let text = format_first_rows(&new_table(row_count), prints_all);
+            let text = format_first_rows(&new_table(row_count), None, prints_all);
             assert_eq!(text.lines().count(), 1 + row_count, "{text}");
         }
     }

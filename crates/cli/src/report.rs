@@ -43,6 +43,8 @@ pub(crate) struct ReportTable {
     table: Table,
     /// The text has only the first rows, unless all are asked for.
     is_best_first: bool,
+    /// The row of this name is printed although it is not among the first.
+    kept_name: Option<String>,
     /// The text has these columns only if it is wide.
     wide_columns: Vec<usize>,
     /// Lines above the table in the text; the page has a chart instead.
@@ -67,6 +69,11 @@ impl ReportTable {
     /// The same table, of which a text prints the first rows unless all are asked for.
     pub(crate) fn best_first(self) -> Self {
         Self { is_best_first: true, ..self }
+    }
+
+    /// The same table, in whose first rows the one of this name is printed too.
+    pub(crate) fn with_kept_row(self, name: impl Into<String>) -> Self {
+        Self { kept_name: Some(name.into()), ..self }
     }
 
     /// The same table with columns, by their index, that only a wide text and the page have.
@@ -96,7 +103,8 @@ impl ReportTable {
         let narrow_table = (!detail.is_wide).then(|| self.to_narrow());
         let table = narrow_table.as_ref().unwrap_or(&self.table);
         if self.drawing.is_empty() {
-            return format_first_rows(table, detail.prints_all || !self.is_best_first);
+            let prints_all = detail.prints_all || !self.is_best_first;
+            return format_first_rows(table, self.kept_name.as_deref(), prints_all);
         }
         let untitled = Table { title: String::new(), ..table.clone() };
         format!("{}\n{}{}", wrap(&table.title), self.drawing, format_titled_table(&untitled))

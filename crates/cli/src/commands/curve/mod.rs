@@ -32,7 +32,7 @@ use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
 
 /// Sizes that are replayed if `--capacities` is not given, as shares of all objects.
-const DEFAULT_SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
+const DEFAULT_SIZES: [&str; 5] = ["1%", "5%", "20%", "50%", "100%"];
 
 /// The words of `--policies` that are not the name of a policy.
 const POLICY_GROUPS: [&str; 3] = ["all", "common", "none"];
@@ -63,13 +63,13 @@ pub(crate) struct Args {
     /// How objects are counted
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
-    /// Policies to replay: names, "all", "none"; "own" for the server's own, "tuned" for the same with settings that
+    /// Policies to replay: names, "common", "all", "none"; "own", which both have, for the server's own, "tuned" for the same with settings that
     /// change by themselves; s4fifo:small=0.1,main=2 (also ghost-main, ghost, skip), or its published settings,
     /// s4fifo-paper and s4fifo-library
     #[arg(long, value_delimiter = ',', default_value = "common")]
     policies: Vec<String>,
     /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
-    /// [default: 0.1%,1%,5%,10%,20%]
+    /// [default: 1%,5%,20%,50%,100%]
     #[arg(long, value_delimiter = ',')]
     capacities: Vec<String>,
     /// Show the misses over -m of memcached and of glasscache; sizes are then values of -m
@@ -189,7 +189,7 @@ impl Args {
             if self.capacities.is_empty() { default_sizes() } else { self.capacities.clone() };
         let capacities = sizes::parse_sizes(&size_texts, &trace)?;
         if has_server_store {
-            check_server_store(&capacities)?;
+            self.check_server_store(&capacities)?;
         }
         let compared_size =
             self.at.as_deref().map(|text| sizes::parse_size(text, &trace)).transpose()?;
@@ -226,8 +226,28 @@ impl Args {
 
     /// Whether the table has every policy: the user named them, or gave `--all`.
     fn prints_all_policies(&self) -> bool {
-        let is_named = |name: &String| !POLICY_GROUPS.contains(&name.as_str());
-        self.all || self.policies.iter().any(is_named)
+        self.all || self.names_policies()
+    }
+
+    fn names_policies(&self) -> bool {
+        self.policies.iter().any(|name| !POLICY_GROUPS.contains(&name.as_str()))
+    }
+
+    /// Refuses sizes that are all too small for the server's own store if that is named; says if some are too small.
+    fn check_server_store(&self, capacities: &[u64]) -> Result<(), Failure> {
+        let is_too_small = |size: &&u64| **size < SERVER_STORE_BYTES_MIN;
+        let too_small_count = capacities.iter().filter(is_too_small).count();
+        if too_small_count == 0 {
+            return Ok(());
+        }
+        let message = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
+        if too_small_count == capacities.len() && self.names_policies() {
+            let largest = capacities.iter().max().copied().unwrap_or(0);
+            return Err(Failure::usage(format!("{message}, not {largest}"))
+                .with_hint("choose sizes with --capacities, or leave out --policies own"));
+        }
+        eprintln!("note: {message}; it is left out of smaller sizes");
+        Ok(())
     }
 
     fn key_bytes(&self) -> u32 {
@@ -316,24 +336,10 @@ impl Args {
     }
 }
 
-/// Refuses sizes that are all too small for the server's own store; warns if some are.
-fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
-    let too_small_count = capacities.iter().filter(|&&size| size < SERVER_STORE_BYTES_MIN).count();
-    if too_small_count == 0 {
-        return Ok(());
-    }
-    let message = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
-    if too_small_count == capacities.len() {
-        let largest = capacities.iter().max().copied().unwrap_or(0);
-        return Err(Failure::usage(format!("{message}, not {largest}"))
-            .with_hint("choose sizes with --capacities, or leave out --policies own"));
-    }
-    eprintln!("note: {message}; it is left out of smaller sizes");
-    Ok(())
-}
-
-/// Policies by their names; "common" is all but those that differ from another in a detail.
+/// Policies by their names; "all" is the published ones and the server's own, "common" these but those that differ from
+/// another in a detail. One that is named twice is replayed once.
 fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
+    let all_kinds = || PolicyKind::ALL.into_iter().chain([PolicyKind::ServerStore]);
     let is_common = |kind: &PolicyKind| *kind != PolicyKind::BeladySize;
     let mut kinds = Vec::new();
     for name in join_settings(names) {
@@ -342,12 +348,18 @@ fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
             continue;
         }
         match name.as_str() {
-            "all" => kinds.extend(PolicyKind::ALL),
-            "common" => kinds.extend(PolicyKind::ALL.into_iter().filter(is_common)),
+            "all" => kinds.extend(all_kinds()),
+            "common" => kinds.extend(all_kinds().filter(is_common)),
             "none" => {}
             name => kinds.push(name.parse().map_err(|error| Failure::usage(format!("{error}")))?),
         }
     }
+    let mut seen = Vec::new();
+    kinds.retain(|kind| {
+        let is_new = !seen.contains(kind);
+        seen.push(*kind);
+        is_new
+    });
     Ok(kinds)
 }
 

@@ -77,7 +77,9 @@ impl<'a> Grid<'a> {
         );
         let header =
             std::iter::once("policy".to_owned()).chain(self.sizes.iter().map(size_heading));
-        ReportTable::new(title, header, self.policies.iter().map(format_row)).best_first()
+        ReportTable::new(title, header, self.policies.iter().map(format_row))
+            .best_first()
+            .with_kept_row(PolicyKind::ServerStore.name())
     }
 
     fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {

@@ -64,7 +64,7 @@ impl Args {
             out.print_bytes(format_two_columns(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.print_line("")?;
-                out.print_bytes(format_first_rows(table, self.all).as_bytes())?;
+                out.print_bytes(format_first_rows(table, None, self.all).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {

@@ -259,7 +259,7 @@ fn print(
         let is_of_strategies = table.header.first().is_some_and(|name| name == "strategy");
         let prints_all = if is_of_strategies { prints_all_strategies } else { prints_all_others };
         out.print_line("")?;
-        out.print_bytes(format_first_rows(table, prints_all).as_bytes())?;
+        out.print_bytes(format_first_rows(table, None, prints_all).as_bytes())?;
     }
     out.print_line("")?;
     page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))
