@@ -85,7 +85,8 @@ def codec(*samples: Path, **flags: Any) -> dict[str, Any]:
 
     Args:
         samples: files or folders; each file is a value, and each line of *.jsonl.
-        flags: such as `from_="cache1:11211"`, `server="cache1:11211"`, `network="100mbit"`.
+        flags: such as `codec=client.codec`, the one in use, `from_="cache1:11211"`, `server="cache1:11211"`,
+            `network="100mbit"`.
 
     """
     return _run_command("codec", *samples, **flags)

@@ -81,6 +81,7 @@ class Codec(_native.Codec):
     objects: ObjectFormat
     dialect: str = "flagged"
     migrate_from: str | None = None
+    _arguments: Mapping[str, Any]
 
     def __new__(
         cls,
@@ -123,7 +124,31 @@ class Codec(_native.Codec):
             migrate_from=migrate_from,
         )
         codec.objects, codec.dialect, codec.migrate_from = objects, dialect, migrate_from
+        codec._arguments = {
+            "objects": objects,
+            "compress": compress,
+            "level": level,
+            "threshold": threshold,
+            "min_saving": min_saving,
+            "decompressed_bytes_max": decompressed_bytes_max,
+            "migrate_from": migrate_from,
+            "types": registered_types.classes,
+        }
         return codec
+
+    def __repr__(self) -> str:
+        """Return the expression that makes the codec, with the arguments that are not the default."""
+        defaults = {**Codec.__new__.__kwdefaults__, "types": {}}
+        texts = [repr(self.dialect)] if self.dialect != "own" else []
+        for name, value in self._arguments.items():
+            if value == defaults[name]:
+                continue
+            value_text = repr(value)
+            if name == "types":
+                named_classes = (f"{key!r}: {cls.__qualname__}" for key, cls in value.items())
+                value_text = f"{{{', '.join(named_classes)}}}"
+            texts.append(f"{name}={value_text}")
+        return f"Codec({', '.join(texts)})"
 
 
 def _check_bound(name: str, number: int, maximum: int = sys.maxsize) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import enum
 import resource
 from typing import Any
 
@@ -21,6 +22,12 @@ JSON_VALUES = st.recursive(
     max_leaves=20,
 )
 SCALARS = st.text() | st.binary(max_size=5000) | st.integers() | st.floats(allow_nan=False)
+
+
+class Hue(enum.Enum):
+    """A registered enumeration."""
+
+    RED = 1
 
 
 def is_same_value(left: Any, right: Any) -> bool:
@@ -96,6 +103,19 @@ def test_stored_text_that_is_not_utf8_is_refused() -> None:
         with pytest.raises(UnreadableValue, match="text that is not UTF-8"):
             codec.decode(flags, body)
     assert codec.decode(flags, "h\u00fbt \U0001f600".encode()) == "h\u00fbt \U0001f600"
+
+
+def test_a_codec_prints_the_expression_that_makes_it() -> None:
+    assert repr(Codec()) == "Codec()"
+    codec = Codec(
+        "own", objects="msgpack", compress="zstd", level=3, threshold=64, types={"hue": Hue}
+    )
+    text = repr(codec)
+    assert text == (
+        "Codec(objects='msgpack', compress='zstd', level=3, threshold=64, types={'hue': Hue})"
+    )
+    assert repr(eval(text)) == text  # noqa: S307 - the text is ours
+    assert repr(Codec("pylibmc", compress=None)) == "Codec('pylibmc', compress=None)"
 
 
 def test_an_error_names_unknown_flags() -> None:

@@ -28,6 +28,11 @@ def test_results_of_the_measuring_commands_are_dicts(server: Server, tmp_path: P
     result = lab.codec(samples_file, server=server.address, network="as-measured")
     assert result["client"] == "Python's Client"
     assert Codec(**result["recommended"]["arguments"]).encode([1])
+    assert result["before"]["codec"] == "Codec()"
+    codec = Codec(objects="msgpack", level=3)
+    result = lab.codec(samples_file, server=server.address, codec=codec)
+    assert result["before"]["codec"] == repr(codec)
+    assert result["before"]["serialiser"] == "Codec msgpack"
 
 
 def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None:

@@ -81,7 +81,14 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let path = path.to_str().unwrap();
-    let slow_result = parse_result(&run_codec(&[path, "--network", "1mbit", "--json"]));
+    let plain = ["--codec", "Codec(compress=None)"];
+    let arguments = [&[path, "--network", "1mbit", "--json"][..], &plain].concat();
+    let slow_result = parse_result(&run_codec(&arguments));
+    assert_eq!(
+        (&slow_result["is_change"], &slow_result["before"]["codec"]),
+        (&true.into(), &plain[1].into())
+    );
+    assert!(slow_result["comparison"]["high"].as_f64().unwrap() < 1.0);
     let recommended = &slow_result["recommended"];
     assert_ne!(recommended["arguments"]["compress"], Value::Null);
     assert!(recommended["codec"].as_str().unwrap().starts_with("Codec(compress=\""));
@@ -90,12 +97,35 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
             < slow_result["before"]["bytes"].as_u64().unwrap()
     );
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
-    let times: Vec<f64> = candidates.map(|row| row["call_us"].as_f64().unwrap()).collect();
-    assert!(times.is_sorted(), "best first");
+    let order: Vec<(bool, f64)> = candidates
+        .map(|row| (!row["in_client"].as_bool().unwrap(), row["call_us"].as_f64().unwrap()))
+        .collect();
+    assert!(order.is_sorted() && order.last().unwrap().0, "best first, what the client lacks last");
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
     let names: Vec<&str> = candidates.map(|row| row["codec"].as_str().unwrap()).collect();
     assert!(names.contains(&"zstd 3 with dictionary"), "{names:?}");
     assert_eq!(slow_result["wrong_values"], 0);
+}
+
+#[test]
+fn the_codec_in_use_is_kept_where_no_other_is_better() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_values(folder.path());
+    let arguments = [path.to_str().unwrap(), "--network", "1mbit", "--json"];
+    let in_use = ["--codec", "Codec(compress='zstd', level=19, threshold=100)"];
+    let result = parse_result(&run_codec(&[&arguments[..], &in_use].concat()));
+    // The level is none of those that are compared otherwise, so it is measured too.
+    let rows = result["candidates"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["codec"] == "zstd 19"), "{rows:?}");
+    assert_eq!(result["before"]["codec"], in_use[1]);
+    assert_eq!(result["is_change"], result["comparison"]["is_better"].as_bool().unwrap_or(false));
+    if result["is_change"] == false {
+        assert_eq!(result["recommended"]["bytes"], result["before"]["bytes"]);
+    }
+    let refused = run_codec(&[arguments[0], "--codec", "Codec('pylibmc')"]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(message.contains("are not measured: leave it out"), "{message}");
 }
 
 #[test]
@@ -122,7 +152,9 @@ fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let page_path = folder.path().join("codec.html");
-    let output = run_codec(&[path.to_str().unwrap(), "--html", page_path.to_str().unwrap()]);
+    let arguments = [path.to_str().unwrap(), "--html", page_path.to_str().unwrap()];
+    let slow = ["--network", "1mbit", "--codec", "Codec(compress=None)"];
+    let output = run_codec(&[&arguments[..], &slow].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("Codec("), "{text}");

@@ -5,10 +5,11 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::call::{CallTime, CallTimes};
-use super::choice::Choice;
+use super::call::{CallTime, CallTimes, CodecObjective};
+use super::choice::{Choice, TIME_TOLERANCE, compute_mean_call_us, compute_median};
 use super::compressors::Compressor;
 use super::python::{PythonFailure, PythonValues};
+use super::result::Comparison;
 use super::sample::Sample;
 use super::value_store::ValueStore;
 use crate::target::CallError;
@@ -22,8 +23,17 @@ const KEYS_PER_SIZE: usize = 100;
 /// Passes over these keys that count.
 const PASSES_PER_SIZE: usize = 5;
 
-/// Passes over the values with the recommended codec, the first of which warms up.
-const CODEC_PASSES: usize = 21;
+/// Passes over the values with a codec in one turn, the first of which warms up.
+const CODEC_PASSES: usize = 5;
+
+/// Turns in which two codecs are compared, or one measured.
+const TURNS: usize = 5;
+
+/// The share of the time of a call by which another form has to be better in the median of the turns.
+const GAIN_MIN: f64 = 0.05;
+
+/// A form that is as fast is better with at most this share of the bytes.
+const FEWER_BYTES: f64 = 0.8;
 
 /// The median times of measured calls.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -102,8 +112,44 @@ impl Caller<'_> {
         Ok([measured.set_us, measured.get_us])
     }
 
+    /// Calls with the codec in use and with the best other form, in turns; without another, with the codec in use.
+    pub(super) fn compare(
+        &mut self,
+        in_use: &Choice,
+        other: Option<&Choice>,
+        samples: &[&Sample],
+        objective: &CodecObjective,
+    ) -> Result<(MeasuredCalls, Option<Comparison>), CallError> {
+        let (mut turns_in_use, mut turns_of_other) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            turns_in_use.push(self.measure(in_use, samples)?);
+            if let Some(other) = other {
+                turns_of_other.push(self.measure(other, samples)?);
+            }
+        }
+        let Some(other) = other else {
+            return Ok((MeasuredCalls::median_of(&turns_in_use), None));
+        };
+        let value_count = samples.len().max(1) as f64;
+        let call_us = |calls: &MeasuredCalls, choice: &Choice| {
+            let network_us = objective.ns_per_byte * choice.bytes as f64 / value_count / 1e3;
+            compute_mean_call_us(calls.set_us, calls.get_us, objective) + network_us
+        };
+        let turns = turns_in_use.iter().zip(&turns_of_other);
+        let mut shares: Vec<f64> = turns
+            .map(|(calls, calls_of_other)| {
+                call_us(calls_of_other, other) / call_us(calls, in_use).max(f64::MIN_POSITIVE)
+            })
+            .collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        let bytes_share = other.bytes as f64 / in_use.bytes.max(1) as f64;
+        let comparison = Comparison::new(other.clone(), &shares, bytes_share);
+        let turns = if comparison.is_better { &turns_of_other } else { &turns_in_use };
+        Ok((MeasuredCalls::median_of(turns), Some(comparison)))
+    }
+
     /// Sets and gets of the values with the chosen codec.
-    pub(super) fn measure(
+    fn measure(
         &mut self,
         choice: &Choice,
         samples: &[&Sample],
@@ -162,6 +208,30 @@ impl Caller<'_> {
     }
 }
 
+impl MeasuredCalls {
+    fn median_of(turns: &[Self]) -> Self {
+        let median =
+            |time_us: fn(&Self) -> f64| compute_median(turns.iter().map(time_us).collect());
+        Self {
+            set_us: median(|calls| calls.set_us),
+            get_us: median(|calls| calls.get_us),
+            wrong_values: turns.iter().map(|calls| calls.wrong_values).sum(),
+        }
+    }
+}
+
+impl Comparison {
+    /// From the shares of the time of a call in each turn, ascending.
+    fn new(other: Choice, shares: &[f64], bytes_share: f64) -> Self {
+        let at = |index: usize| shares.get(index).copied().unwrap_or(1.0);
+        let (low, time_share, high) = (at(0), at(shares.len() / 2), at(shares.len() - 1));
+        let is_faster = time_share <= 1.0 - GAIN_MIN && high < 1.0;
+        let is_as_fast = time_share <= 1.0 + TIME_TOLERANCE;
+        let is_better = is_faster || (is_as_fast && bytes_share <= FEWER_BYTES);
+        Self { other, time_share, low, high, bytes_share, is_better }
+    }
+}
+
 fn median_us(mut times_ns: Vec<u64>) -> f64 {
     times_ns.sort_unstable();
     times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
@@ -177,9 +247,12 @@ impl Choice {
     /// The arguments of Python's `Codec` for it.
     pub fn codec_arguments(&self) -> Map<String, Value> {
         let mut arguments = Map::new();
-        if self.serialiser == "Codec msgpack" {
-            arguments.insert("objects".to_owned(), json!("msgpack"));
-        }
+        let objects = match self.serialiser.as_str() {
+            "Codec msgpack" => Some("msgpack"),
+            "pickle" => Some("pickle"),
+            _ => None,
+        };
+        arguments.extend(objects.map(|objects| ("objects".to_owned(), json!(objects))));
         let Some(threshold_bytes) = self.threshold_bytes else {
             arguments.insert("compress".to_owned(), Value::Null);
             return arguments;
@@ -204,5 +277,22 @@ impl Choice {
             })
             .collect();
         format!("Codec({})", argument_texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_form_is_better_if_every_turn_is_faster_or_it_is_as_fast_with_fewer_bytes() {
+        let is_better = |shares: [f64; 5], bytes_share| {
+            Comparison::new(Choice::default(), &shares, bytes_share).is_better
+        };
+        assert!(is_better([0.7, 0.8, 0.9, 0.95, 0.99], 1.5));
+        assert!(!is_better([0.7, 0.8, 0.9, 0.95, 1.01], 1.0), "a turn was slower");
+        assert!(!is_better([0.95, 0.96, 0.97, 0.98, 0.99], 0.9), "within 5 %");
+        assert!(is_better([0.9, 1.0, 1.04, 1.1, 1.2], 0.7), "as fast, fewer bytes");
+        assert!(!is_better([1.0, 1.0, 1.06, 1.1, 1.2], 0.7), "slower");
     }
 }

@@ -8,16 +8,21 @@
 use serde::Serialize;
 
 use super::call::{CallParts, CallTime, CallTimes, CodecObjective, split_network_and_server};
-use super::costs::{CompressorCosts, SerialiserCosts};
+use super::compressors::read_compressor_name;
+use super::costs::{CompressorCosts, SerialiserCosts, is_serialiser_of_client};
+use super::in_use::CodecInUse;
 
 /// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
-const TIME_TOLERANCE: f64 = 0.02;
+pub(super) const TIME_TOLERANCE: f64 = 0.05;
+
+/// Bytes that are more by no more than this share do not decide.
+const BYTES_TOLERANCE: f64 = 0.02;
 
 /// Thresholds that are tried.
 const THRESHOLDS: [usize; 11] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536];
 
 /// What compression must save for the compressed form to be used, in per cent: the client's default.
-const SAVING_PERCENT_MIN: usize = 10;
+pub(super) const SAVING_PERCENT_MIN: usize = 10;
 
 /// A form of the values and its costs.
 #[derive(Debug, Clone, Serialize)]
@@ -43,10 +48,13 @@ pub struct Candidate {
     pub read_break_even_mbit: Option<f64>,
     /// Mean time of a call, by the shares of sets and gets.
     pub call_us: f64,
+    /// Whether the client can be set to this form.
+    #[serde(rename = "in_client")]
+    pub is_in_client: bool,
 }
 
 /// The chosen form.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Choice {
     /// The serialiser; empty where values need none.
     pub serialiser: String,
@@ -66,6 +74,21 @@ pub struct Choice {
     pub set_us_p50: f64,
     /// The median time of a get.
     pub get_us_p50: f64,
+}
+
+impl Choice {
+    /// Whether the other has the same serialiser, compressor and threshold.
+    pub(super) fn is_same_form(&self, other: &Self) -> bool {
+        let form_of = |choice: &Self| {
+            (choice.serialiser.clone(), choice.compressor.clone(), choice.threshold_bytes)
+        };
+        form_of(self) == form_of(other)
+    }
+
+    /// Whether this may be recommended: reading a pickle can run code.
+    fn is_recommended(&self) -> bool {
+        is_serialiser_of_client(&self.serialiser)
+    }
 }
 
 /// The form of one value: its stored bytes and the time its compressor takes each way.
@@ -98,7 +121,7 @@ fn compute_mean_us(times_ns: &[u64]) -> f64 {
     times_ns.iter().sum::<u64>() as f64 / 1e3 / times_ns.len().max(1) as f64
 }
 
-fn compute_median(mut times_us: Vec<f64>) -> f64 {
+pub(super) fn compute_median(mut times_us: Vec<f64>) -> f64 {
     times_us.sort_unstable_by(f64::total_cmp);
     times_us.get(times_us.len() / 2).copied().unwrap_or(0.0)
 }
@@ -147,10 +170,13 @@ pub(super) fn evaluate_candidate(
         write_break_even_mbit: break_even_mbit(&compressor_costs.compress_ns),
         read_break_even_mbit: break_even_mbit(&compressor_costs.decompress_ns),
         call_us: compute_mean_call_us(set_us, get_us, objective),
+        is_in_client: is_serialiser_of_client(&serialiser_costs.name)
+            && (read_compressor_name(&compressor_costs.name).is_some()
+                || compressor_costs.name == "none"),
     }
 }
 
-fn compute_mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
+pub(super) fn compute_mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
     (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
 }
 
@@ -202,47 +228,93 @@ fn evaluate_choice(
     }
 }
 
-/// The best choice among these serialisers and compressors, and the first serialiser without compression, which is what
-/// it is compared with.
+/// What was chosen, and what it is compared with.
+#[derive(Debug)]
+pub(super) struct Choices {
+    /// The codec in use.
+    pub(super) in_use: Choice,
+    /// The form with the least time, or one that is as fast with fewer bytes.
+    pub(super) best: Choice,
+    /// Other forms that are as fast as the best, fewest bytes first.
+    pub(super) rivals: Vec<Choice>,
+}
+
+/// Chooses among these serialisers and compressors; `None` where nothing was measured.
 pub(super) fn choose(
     costs_of_forms: &[(&SerialiserCosts, &[CompressorCosts])],
     call_times: &CallTimes,
     objective: &CodecObjective,
-) -> Option<(Choice, Choice)> {
+    codec_in_use: &CodecInUse,
+) -> Option<Choices> {
+    let threshold_in_use = codec_in_use.compression.map(|compression| compression.threshold_bytes);
     let mut evaluated_choices = Vec::new();
     for (serialiser_costs, costs_of_compressors) in costs_of_forms {
+        let evaluate = |compressor_costs: &CompressorCosts, threshold_bytes| {
+            evaluate_choice(
+                serialiser_costs,
+                compressor_costs,
+                threshold_bytes,
+                call_times,
+                objective,
+            )
+        };
         let no_compressor_costs =
             CompressorCosts { name: "none".to_owned(), ..CompressorCosts::default() };
-        evaluated_choices.push(evaluate_choice(
-            serialiser_costs,
-            &no_compressor_costs,
-            None,
-            call_times,
-            objective,
-        ));
+        evaluated_choices.push(evaluate(&no_compressor_costs, None));
         for compressor_costs in costs_of_compressors.iter().filter(|costs| costs.name != "none") {
-            let with_threshold = |threshold_bytes| {
-                evaluate_choice(
-                    serialiser_costs,
-                    compressor_costs,
-                    Some(threshold_bytes),
-                    call_times,
-                    objective,
-                )
-            };
-            evaluated_choices.extend(THRESHOLDS.map(with_threshold));
+            let thresholds = THRESHOLDS.into_iter().chain(threshold_in_use);
+            evaluated_choices
+                .extend(thresholds.map(|threshold| evaluate(compressor_costs, Some(threshold))));
         }
     }
-    let uncompressed = evaluated_choices.first()?.clone();
-    let least_us =
-        evaluated_choices.iter().map(|choice| choice.call_us).fold(f64::INFINITY, f64::min);
-    let is_close = |choice: &&Choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE);
-    // Of equal bytes the highest threshold: it compresses fewest values in vain.
-    let best = evaluated_choices.iter().filter(is_close).min_by_key(|choice| {
-        let threshold = choice.threshold_bytes;
-        (choice.bytes, threshold.is_some(), std::cmp::Reverse(threshold))
-    })?;
-    Some((uncompressed, best.clone()))
+    let is_serialiser_in_use = |choice: &Choice| {
+        choice.serialiser.is_empty() || choice.serialiser == codec_in_use.serialiser
+    };
+    let is_in_use = |choice: &&Choice| {
+        is_serialiser_in_use(choice)
+            && choice.compressor == codec_in_use.compressor_name()
+            && choice.threshold_bytes == threshold_in_use
+    };
+    let in_use = evaluated_choices.iter().find(is_in_use).or(evaluated_choices.first())?.clone();
+    evaluated_choices.retain(|choice| choice.is_recommended() || is_in_use(&choice));
+    // What is as good as what is used differs from it least; of thresholds the highest compresses fewest in vain.
+    let preference = |choice: &Choice| {
+        (
+            !is_serialiser_in_use(choice),
+            choice.compressor != in_use.compressor,
+            choice.threshold_bytes != threshold_in_use,
+            std::cmp::Reverse(choice.threshold_bytes),
+        )
+    };
+    let best = find_smallest_of_fastest(evaluated_choices.iter(), preference)?.clone();
+    let mut rivals: Vec<Choice> = Vec::new();
+    for choice in &evaluated_choices {
+        let is_of_form = |other: &Choice| {
+            (&choice.serialiser, &choice.compressor) == (&other.serialiser, &other.compressor)
+        };
+        if is_of_form(&best) || rivals.iter().any(is_of_form) {
+            continue;
+        }
+        let of_form = evaluated_choices.iter().filter(|other| is_of_form(other));
+        rivals.extend(find_smallest_of_fastest(of_form, preference).cloned());
+    }
+    rivals.retain(|rival| rival.call_us <= best.call_us * (1.0 + TIME_TOLERANCE));
+    rivals.sort_by_key(|rival| rival.bytes);
+    Some(Choices { in_use, best, rivals })
+}
+
+/// Of the choices that are as fast as the fastest those with the fewest bytes, and of these the preferred one.
+fn find_smallest_of_fastest<'c, K: Ord>(
+    choices: impl Iterator<Item = &'c Choice> + Clone,
+    preference: impl Fn(&Choice) -> K,
+) -> Option<&'c Choice> {
+    let least_us = choices.clone().map(|choice| choice.call_us).fold(f64::INFINITY, f64::min);
+    let fastest = choices.filter(|choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE));
+    let fewest_bytes = fastest.clone().map(|choice| choice.bytes).min()?;
+    let bytes_max = fewest_bytes as f64 * (1.0 + BYTES_TOLERANCE);
+    fastest
+        .filter(|choice| choice.bytes as f64 <= bytes_max)
+        .min_by_key(|choice| preference(choice))
 }
 
 #[cfg(test)]
@@ -269,6 +341,45 @@ mod tests {
 
     fn new_objective(mbit: f64) -> CodecObjective {
         CodecObjective { ns_per_byte: 8e3 / mbit, reads_per_write: 10.0 }
+    }
+
+    fn choose_from(
+        costs_of_forms: &[(&SerialiserCosts, &[CompressorCosts])],
+        mbit: f64,
+        codec_in_use: &CodecInUse,
+    ) -> Choices {
+        choose(costs_of_forms, &example_call_times(), &new_objective(mbit), codec_in_use).unwrap()
+    }
+
+    #[test]
+    fn what_is_as_good_as_the_codec_in_use_is_kept_and_the_others_are_rivals() {
+        let costs = |name: &str, us: u64| SerialiserCosts {
+            name: name.to_owned(),
+            write_ns: vec![us * 1000],
+            read_ns: vec![us * 1000],
+            bodies: vec![vec![0; 10_000]],
+        };
+        let (json, msgpack, pickle) =
+            (costs("Codec", 50), costs("Codec msgpack", 49), costs("pickle", 1));
+        let compressors = [
+            new_compressor_costs("zstd 1", &[5000], 10_000),
+            new_compressor_costs("zstd 3", &[4950], 10_500),
+            new_compressor_costs("lz4", &[6000], 9500),
+            new_compressor_costs("zlib 9", &[4000], 900_000),
+        ];
+        let forms = [&json, &msgpack, &pickle].map(|serialiser| (serialiser, &compressors[..]));
+        let choices = choose_from(&forms, 1000.0, &CodecInUse::default());
+        let describe = |choice: &Choice| {
+            (format!("{}/{}", choice.serialiser, choice.compressor), choice.threshold_bytes)
+        };
+        assert_eq!(describe(&choices.best), ("Codec/zstd 1".to_owned(), Some(1024)));
+        assert_eq!(describe(&choices.in_use), describe(&choices.best));
+        let rivals: Vec<String> = choices.rivals.iter().map(|rival| describe(rival).0).collect();
+        assert!(rivals.contains(&"Codec msgpack/zstd 3".to_owned()), "{rivals:?}");
+        assert!(rivals.iter().all(|rival| !rival.contains("pickle") && !rival.contains("zlib")));
+        let in_use = "Codec(objects='pickle', compress=None)".parse().unwrap();
+        let choices = choose_from(&forms, 100_000.0, &in_use);
+        assert_eq!(describe(&choices.best), ("pickle/none".to_owned(), None), "{choices:?}");
     }
 
     #[test]
@@ -303,34 +414,31 @@ mod tests {
             SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let costs_of_compressors = [new_compressor_costs("zlib 6", &[2_000, 90], 50_000)];
         let costs_of_forms = [(&serialiser_costs, &costs_of_compressors[..])];
-        let (uncompressed, best) =
-            choose(&costs_of_forms, &example_call_times(), &new_objective(100.0)).unwrap();
-        assert_eq!((uncompressed.compressor.as_str(), uncompressed.bytes), ("none", 10_100));
+        let choose_at =
+            |mbit| choose_from(&costs_of_forms, mbit, &"Codec(compress=None)".parse().unwrap());
+        let Choices { in_use, best, .. } = choose_at(100.0);
+        assert_eq!((in_use.compressor.as_str(), in_use.bytes), ("none", 10_100));
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) =
-            choose(&costs_of_forms, &example_call_times(), &new_objective(100_000.0)).unwrap();
+        let best = choose_at(100_000.0).best;
         assert_eq!((best.compressor.as_str(), best.threshold_bytes), ("none", None));
     }
 
     #[test]
     fn the_parts_of_a_call_add_up_to_its_mean_time() {
         let serialiser_costs = SerialiserCosts {
-            name: "json".to_owned(),
+            name: "Codec".to_owned(),
             write_ns: vec![3000],
             read_ns: vec![7000],
             bodies: vec![vec![0; 1000]],
         };
         let costs_of_compressors = [new_compressor_costs("zstd 1", &[100], 1000)];
-        let (uncompressed, best) = choose(
-            &[(&serialiser_costs, &costs_of_compressors[..])],
-            &example_call_times(),
-            &new_objective(10.0),
-        )
-        .unwrap();
+        let costs_of_forms = [(&serialiser_costs, &costs_of_compressors[..])];
+        let codec_in_use = "Codec(compress=None)".parse().unwrap();
+        let Choices { in_use, best, .. } = choose_from(&costs_of_forms, 10.0, &codec_in_use);
         assert!((best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9, "{:?}", best.get);
         assert!((best.get_us_p50 - 39.0).abs() < 1e-9);
-        assert!((uncompressed.get_us_p50 - 47.0).abs() < 1e-9);
+        assert!((in_use.get_us_p50 - 47.0).abs() < 1e-9);
     }
 }

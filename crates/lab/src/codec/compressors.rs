@@ -7,14 +7,14 @@
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
 use zstd::bulk;
 
-use super::choice::Choice;
+use super::choice::{Choice, SAVING_PERCENT_MIN};
 use crate::target::{CallError, VALUE_BYTES_MAX};
 
 /// A compressor by its name, with its level.
-pub(super) type NamedCompressor = (&'static str, Option<(Method, i32)>);
+pub(super) type NamedCompressor<'a> = (&'a str, Option<(Method, i32)>);
 
 /// The compressors that are compared.
-pub(super) const COMPRESSORS: [NamedCompressor; 9] = [
+pub(super) const COMPRESSORS: [NamedCompressor<'_>; 9] = [
     ("none", None),
     ("zlib 1", Some((Method::Zlib, 1))),
     ("zlib 6", Some((Method::Zlib, 6))),
@@ -27,13 +27,33 @@ pub(super) const COMPRESSORS: [NamedCompressor; 9] = [
 ];
 
 /// The compressors of the storage table; zlib is level 6.
-pub(super) const STORAGE_COMPRESSORS: [NamedCompressor; 5] = [
+pub(super) const STORAGE_COMPRESSORS: [NamedCompressor<'_>; 5] = [
     ("none", None),
     ("zlib", Some((Method::Zlib, 6))),
     ("quicklz", Some((Method::QuickLz, 1))),
     ("zstd", Some((Method::Zstd, 1))),
     ("lz4", Some((Method::Lz4, 1))),
 ];
+
+/// The name of a compressor: its level is left out where there is one.
+pub(super) fn name_compressor(method_and_level: Option<(Method, i32)>) -> String {
+    match method_and_level {
+        None => "none".to_owned(),
+        Some((method, level)) if method.levels() == [level; 3] => method.name().to_owned(),
+        Some((Method::QuickLz, 1)) => Method::QuickLz.name().to_owned(),
+        Some((method, level)) => format!("{} {level}", method.name()),
+    }
+}
+
+/// The compressor of that name.
+pub(super) fn read_compressor_name(name: &str) -> Option<(Method, i32)> {
+    if let Some((method_name, level)) = name.split_once(' ') {
+        return Some((Method::from_name(method_name)?, level.parse().ok()?));
+    }
+    let method = Method::from_name(name)?;
+    let [_, usual_level, _] = method.levels();
+    Some((method, usual_level))
+}
 
 /// Longest dictionary, as zstd's own tool trains it.
 const DICTIONARY_BYTES_MAX: usize = 112_640;
@@ -65,19 +85,21 @@ enum CompressionMethod {
 
 impl Compressor {
     /// The compressor of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`], which is used wherever it saves anything.
-    pub(super) fn new(named_compressor: NamedCompressor) -> Result<Self, CallError> {
+    pub(super) fn new(named_compressor: NamedCompressor<'_>) -> Result<Self, CallError> {
         Self::with_threshold(named_compressor, 1, 0)
     }
 
     /// The compressor that was chosen, as a client would use it.
     pub(super) fn of_choice(choice: &Choice) -> Result<Self, CallError> {
-        let named_compressor = COMPRESSORS.iter().find(|(name, _)| *name == choice.compressor);
-        let named_compressor = named_compressor.copied().unwrap_or(("none", None));
-        Self::with_threshold(named_compressor, choice.threshold_bytes.unwrap_or(usize::MAX), 10)
+        Self::with_threshold(
+            (&choice.compressor, read_compressor_name(&choice.compressor)),
+            choice.threshold_bytes.unwrap_or(usize::MAX),
+            SAVING_PERCENT_MIN as u8,
+        )
     }
 
     fn with_threshold(
-        (name, method_and_level): NamedCompressor,
+        (name, method_and_level): NamedCompressor<'_>,
         threshold_bytes: usize,
         min_saving_percent: u8,
     ) -> Result<Self, CallError> {
@@ -150,6 +172,17 @@ impl Compressor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_compressor_says_which_it_is() {
+        for (name, compressor) in COMPRESSORS {
+            assert_eq!(
+                (name_compressor(compressor).as_str(), read_compressor_name(name)),
+                (name, compressor)
+            );
+        }
+        assert_eq!(read_compressor_name("zstd 3 with dictionary"), None);
+    }
     use crate::codec::measure::measure;
 
     #[test]

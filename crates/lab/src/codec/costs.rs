@@ -13,6 +13,11 @@ pub(super) struct SerialiserCosts {
     pub(super) bodies: Vec<Vec<u8>>,
 }
 
+/// Whether the client has a serialiser of this name; values of an empty name need none.
+pub(super) fn is_serialiser_of_client(name: &str) -> bool {
+    name.is_empty() || name.starts_with("Codec")
+}
+
 impl SerialiserCosts {
     /// Values that need no serialiser: texts and bytes.
     pub(super) fn without_serialiser(bodies: Vec<Vec<u8>>) -> Self {

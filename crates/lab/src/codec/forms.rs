@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::call::CodecObjective;
 use super::choice::evaluate_candidate;
-use super::compressors::{COMPRESSORS, Compressor};
-use super::costs::{CompressorCosts, SerialiserCosts};
+use super::compressors::{COMPRESSORS, Compressor, read_compressor_name};
+use super::costs::{CompressorCosts, SerialiserCosts, is_serialiser_of_client};
+use super::in_use::CodecInUse;
 use super::measure::measure;
 use super::python::{PythonValues, SERIALISERS};
 use super::result::CodecResult;
@@ -18,24 +19,30 @@ const DICTIONARY_LEVEL: i32 = 3;
 /// A serialiser's costs with those of every compressor.
 pub(super) type CostsWithCompressors = (SerialiserCosts, Vec<CompressorCosts>);
 
-/// Every serialiser with every compressor.
+/// Every serialiser with every compressor, and that of the codec in use.
 pub(super) fn measure_forms(
     measured_samples: &[&Sample],
+    codec_in_use: &CodecInUse,
     python: Option<&mut PythonValues>,
     (stop, progress): (&AtomicBool, &mut dyn FnMut(usize)),
     result: &mut CodecResult,
 ) -> Result<Vec<CostsWithCompressors>, CallError> {
     let all_serialiser_costs = serialise(measured_samples, python, result);
-    let measurement_count = (all_serialiser_costs.len() * COMPRESSORS.len()).max(1);
+    let name_in_use = codec_in_use.compressor_name();
+    let in_use = (name_in_use.as_str(), read_compressor_name(&name_in_use));
+    let is_listed = COMPRESSORS.iter().any(|(name, _)| *name == name_in_use);
+    let compressors: Vec<_> =
+        COMPRESSORS.into_iter().chain((!is_listed).then_some(in_use)).collect();
+    let measurement_count = (all_serialiser_costs.len() * compressors.len()).max(1);
     let mut costs_by_serialiser: Vec<CostsWithCompressors> = Vec::new();
     for serialiser_costs in all_serialiser_costs {
         let mut compressor_costs = Vec::new();
-        for named_compressor in COMPRESSORS {
+        for &named_compressor in &compressors {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let measured_count =
-                costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
+                costs_by_serialiser.len() * compressors.len() + compressor_costs.len();
             progress(600 * measured_count / measurement_count);
             let costs = measure(&mut Compressor::new(named_compressor)?, &serialiser_costs.bodies);
             result.compressor_mismatches += costs.wrong_values;
@@ -71,7 +78,7 @@ fn serialise(
             Err(failure) => result.left_out.push(format!("{serialiser_name} ({})", failure.reason)),
         }
     }
-    if !all_serialiser_costs.iter().any(|costs| costs.name.starts_with("Codec")) {
+    if !all_serialiser_costs.iter().any(|costs| is_serialiser_of_client(&costs.name)) {
         all_serialiser_costs.insert(0, unserialised());
     }
     all_serialiser_costs

@@ -6,7 +6,7 @@ use super::compressors::Compressor;
 use super::costs::CompressorCosts;
 
 /// How often each value is compressed and decompressed; the median counts.
-const REPEATS: usize = 3;
+const REPEATS: usize = 5;
 
 /// Compresses and decompresses every value, in several passes over all of them: the same value again would be in the CPU's
 /// caches, where an application does not have it.

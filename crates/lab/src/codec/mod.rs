@@ -12,6 +12,7 @@ mod choice;
 mod compressors;
 mod costs;
 mod forms;
+mod in_use;
 mod measure;
 mod prefixes;
 mod python;
@@ -23,7 +24,8 @@ mod value_store;
 
 pub use call::CallParts;
 pub use choice::{Candidate, Choice};
-pub use result::CodecResult;
+pub use in_use::CodecInUse;
+pub use result::{CodecResult, Comparison};
 pub use run::{Settings, run};
 pub use sample::{Sample, SampleError, Samples, VALUE_BYTES_MAX, ValueKind, holds_lines};
 pub use storage::StorageRow;

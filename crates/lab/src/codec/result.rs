@@ -20,6 +20,24 @@ pub struct PrefixRow {
     pub ratio: f64,
 }
 
+/// Real calls with another form over those with the codec in use, in turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The other form.
+    #[serde(skip)]
+    pub other: Choice,
+    /// The share of the time of a call that it takes, the median of the turns.
+    pub time_share: f64,
+    /// The smallest share of a turn.
+    pub low: f64,
+    /// The largest share of a turn.
+    pub high: f64,
+    /// Its bytes over those of the codec in use.
+    pub bytes_share: f64,
+    /// Whether it is worth the change.
+    pub is_better: bool,
+}
+
 /// What was found, as far as the measurement came.
 #[derive(Debug, Default)]
 pub struct CodecResult {
@@ -43,12 +61,18 @@ pub struct CodecResult {
     pub reads_per_write: f64,
     /// The forms, best first.
     pub candidates: Vec<Candidate>,
-    /// The values as the client sends them without settings.
-    pub baseline: Option<Choice>,
-    /// The form to use.
+    /// The codec in use, as it was given.
+    pub expression_in_use: String,
+    /// The codec in use.
+    pub in_use: Option<Choice>,
+    /// The form to use: another one only if real calls with it are better.
     pub recommended: Option<Choice>,
     /// Calls with it.
     pub measured_calls: Option<MeasuredCalls>,
+    /// What real calls with the best other form took; `None` if the codec in use has the best forecast.
+    pub comparison: Option<Comparison>,
+    /// Forms that are as fast as the best, fewest bytes first.
+    pub rivals: Vec<Choice>,
     /// What it saves by key prefix.
     pub prefix_rows: Vec<PrefixRow>,
     /// The storage table.

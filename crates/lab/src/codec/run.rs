@@ -7,8 +7,9 @@ use super::call::CodecObjective;
 use super::calls::Caller;
 use super::choice::{choose, evaluate_candidate};
 use super::compressors::{Compressor, STORAGE_COMPRESSORS};
-use super::costs::{CompressorCosts, SerialiserCosts};
+use super::costs::{CompressorCosts, SerialiserCosts, is_serialiser_of_client};
 use super::forms::{CostsWithCompressors, add_dictionary, measure_forms};
+use super::in_use::CodecInUse;
 use super::prefixes::measure_prefixes;
 use super::python::PythonValues;
 use super::result::CodecResult;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub network_mbit: Option<f64>,
     /// Gets for each set.
     pub reads_per_write: f64,
+    /// The codec with which every form is compared.
+    pub codec_in_use: CodecInUse,
     /// The prefix of a key ends at the first of these.
     pub prefix_ends: Vec<u8>,
     /// Decides which values are measured, their keys, and the order of reading.
@@ -60,6 +63,7 @@ pub fn run(
         server_name: target.describe(),
         network_mbit: settings.network_mbit,
         reads_per_write: settings.reads_per_write,
+        expression_in_use: settings.codec_in_use.expression.clone(),
         ..CodecResult::default()
     };
     let outcome =
@@ -88,8 +92,13 @@ fn measure(
     let bytes_max = measured_samples.iter().map(|sample| sample.bytes.len()).max();
     result.call_times = caller.measure_call_times(bytes_max.unwrap_or(0))?;
     let stop = &settings.stop;
-    let costs_by_serialiser =
-        measure_forms(measured_samples, caller.python.as_mut(), (stop, progress), result)?;
+    let costs_by_serialiser = measure_forms(
+        measured_samples,
+        &settings.codec_in_use,
+        caller.python.as_mut(),
+        (stop, progress),
+        result,
+    )?;
     recommend(&costs_by_serialiser, measured_samples, settings, &mut caller, result)?;
     if !stop.load(Ordering::Relaxed) {
         result.prefix_rows = measure_prefixes(samples, &settings.prefix_ends, result)?;
@@ -117,18 +126,31 @@ fn recommend(
         }));
     }
     add_dictionary(costs_by_serialiser, measured_samples, &objective, result);
-    result.candidates.sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
+    result.candidates.sort_by(|first, second| {
+        let by_time = first.call_us.total_cmp(&second.call_us);
+        second.is_in_client.cmp(&first.is_in_client).then(by_time)
+    });
+    let codec_in_use = &settings.codec_in_use;
     let eligible_costs: Vec<(&SerialiserCosts, &[CompressorCosts])> = costs_by_serialiser
         .iter()
-        .filter(|(serialiser_costs, _)| {
-            serialiser_costs.name.is_empty() || serialiser_costs.name.starts_with("Codec")
+        .filter(|(costs, _)| {
+            is_serialiser_of_client(&costs.name) || costs.name == codec_in_use.serialiser
         })
         .map(|(serialiser_costs, compressor_costs)| (serialiser_costs, compressor_costs.as_slice()))
         .collect();
-    if let Some((baseline, recommended)) = choose(&eligible_costs, &result.call_times, &objective) {
-        result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
-        (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
-    }
+    let Some(choices) = choose(&eligible_costs, &result.call_times, &objective, codec_in_use)
+    else {
+        return Ok(());
+    };
+    let other = (!choices.best.is_same_form(&choices.in_use)).then_some(&choices.best);
+    let (measured_calls, comparison) =
+        caller.compare(&choices.in_use, other, measured_samples, &objective)?;
+    let is_better = comparison.as_ref().is_some_and(|comparison| comparison.is_better);
+    result.recommended = Some(if is_better { &choices.best } else { &choices.in_use }.clone());
+    result.in_use = Some(choices.in_use);
+    result.measured_calls = Some(measured_calls);
+    result.comparison = comparison;
+    result.rivals = choices.rivals;
     Ok(())
 }
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SERIALISE_PASSES = 3
+SERIALISE_PASSES = 5
 """Passes in which each value is written and read; the median counts."""
 
 CALL_SECONDS_MAX = 2.0

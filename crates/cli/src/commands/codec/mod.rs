@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::codec::{self, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines};
+use glasscache_lab::codec::{
+    self, CodecInUse, SampleError, Samples, Settings, VALUE_BYTES_MAX, holds_lines,
+};
 use glasscache_lab::target::Target;
 use glasscache_lab::text::format_count;
 use glasscache_sim::strategy::parse_bytes;
@@ -25,6 +27,7 @@ Examples:
   glasscache codec values.jsonl                  each line of JSON is a value
   glasscache codec pages/ --network 100mbit      each file is a value
   glasscache codec dump.xml --pieces 512k        pieces of large files, as split -b cuts them
+  glasscache codec values.jsonl --codec 'Codec(level=3)'   should I change what I use?
   glasscache codec --from cache1:11211           values drawn from a server
   glasscache codec values.jsonl --server cache1:11211 --html codec.html";
 
@@ -46,6 +49,9 @@ pub(crate) struct Args {
     /// Draw the values from this server: host:port or unix:PATH
     #[arg(long, value_name = "SERVER")]
     from: Option<String>,
+    /// The codec in use, as Python prints it, with which every form is compared [default: that of a client without settings]
+    #[arg(long, value_name = "CODEC", value_parser = str::parse::<CodecInUse>)]
+    codec: Option<CodecInUse>,
     /// How many values are drawn [default: 1000]
     #[arg(id = "values", long = "values", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     drawn_values: Option<u64>,
@@ -214,6 +220,7 @@ impl Args {
                 Network::Mbit(mbit) => Some(mbit),
             },
             reads_per_write: self.reads,
+            codec_in_use: self.codec.clone().unwrap_or_default(),
             prefix_ends: self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS).into(),
             seed: self.seed,
             stop,

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::codec::{CallParts, Candidate, Choice, CodecResult};
+use glasscache_lab::codec::{CallParts, Candidate, Choice, CodecResult, Comparison};
 use glasscache_sim::key_prefix::NO_PREFIX;
 use glasscache_sim::page::{Chart, Series};
 use serde_json::{Value, json};
@@ -13,6 +13,12 @@ use glasscache_lab::text::{format_bytes, format_count, format_decimal};
 
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 36.0;
+
+/// Share of a measured time by which a forecast may be wrong without a remark.
+const FORECAST_ERROR_MAX: f64 = 0.1;
+
+/// Rivals that are named.
+const RIVALS_MAX: usize = 4;
 
 /// Forms that are drawn over the speed of the network.
 const CHART_FORMS_MAX: usize = 5;
@@ -33,15 +39,14 @@ const CALL_PARTS: [NamedPart; 7] = [
 
 /// The report of what was measured with this seed.
 pub(super) fn build_report(result: &CodecResult, seed: u64) -> Report {
-    let calls = result.baseline.as_ref().zip(result.recommended.as_ref());
+    let other = result.comparison.as_ref().map(|comparison| &comparison.other);
+    let calls = result.in_use.as_ref().zip(other);
     Report {
         title: format!("Forms of {} values", format_count(result.value_count as u64)),
         sentence: format_sentence(result),
         tables: [build_candidates_table(result)]
             .into_iter()
-            .chain(
-                calls.map(|(baseline, recommended)| build_call_parts_table(baseline, recommended)),
-            )
+            .chain(calls.map(|(in_use, other)| build_call_parts_table(in_use, other)))
             .chain([build_prefixes_table(result), build_storage_table(result)])
             .collect(),
         series: vec![build_network_chart(result)],
@@ -54,12 +59,21 @@ pub(super) fn build_report(result: &CodecResult, seed: u64) -> Report {
 
 fn to_document(result: &CodecResult, seed: u64) -> Value {
     let recommended = result.recommended.as_ref().map(|choice| {
-        let mut document = json!(choice);
-        document["codec"] = json!(choice.codec_expression());
-        document["arguments"] = json!(choice.codec_arguments());
+        let mut document = choice_to_document(choice);
         document["measured"] = json!(result.measured_calls);
         document
     });
+    let before = result.in_use.as_ref().map(|choice| {
+        let mut document = choice_to_document(choice);
+        document["codec"] = json!(result.expression_in_use);
+        document
+    });
+    let comparison = result.comparison.as_ref().map(|comparison| {
+        let mut document = json!(comparison);
+        document["codec"] = json!(comparison.other.codec_expression());
+        document
+    });
+    let rivals: Vec<Value> = result.rivals.iter().map(choice_to_document).collect();
     json!({
         "values": result.value_count,
         "bytes": result.total_bytes,
@@ -71,7 +85,10 @@ fn to_document(result: &CodecResult, seed: u64) -> Value {
         "reads_per_write": result.reads_per_write,
         "candidates": result.candidates,
         "recommended": recommended,
-        "before": result.baseline,
+        "before": before,
+        "is_change": result.comparison.as_ref().is_some_and(|comparison| comparison.is_better),
+        "comparison": comparison,
+        "rivals": rivals,
         "rows": result.storage_rows,
         "by_prefix": result.prefix_rows,
         "wire": result.call_times,
@@ -81,53 +98,83 @@ fn to_document(result: &CodecResult, seed: u64) -> Value {
     })
 }
 
-/// The recommendation in some sentences.
+fn choice_to_document(choice: &Choice) -> Value {
+    let mut document = json!(choice);
+    document["codec"] = json!(choice.codec_expression());
+    document["arguments"] = json!(choice.codec_arguments());
+    document
+}
+
+/// The recommendation in some sentences: the codec to use, what it brings, what real calls took.
 fn format_sentence(result: &CodecResult) -> String {
-    let (Some(baseline), Some(recommended)) = (&result.baseline, &result.recommended) else {
+    let Some(recommended) = &result.recommended else {
         return "Nothing was measured to the end.".to_owned();
     };
+    let in_use = &result.expression_in_use;
     let network_text = result.network_mbit.map_or_else(
         || "on the network as measured".to_owned(),
         |mbit| format!("at {} Mbit/s", format_count(mbit as u64)),
     );
-    let mut sentence = if recommended.threshold_bytes.is_none()
-        && recommended.serialiser == baseline.serialiser
-    {
-        format!(
-            "{}: no compression makes a call faster {network_text}",
-            recommended.codec_expression()
-        )
-    } else {
-        format!(
-            "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network_text}, compared with {}",
-            recommended.codec_expression(),
-            100.0 * recommended.bytes as f64 / baseline.bytes.max(1) as f64,
-            100.0 * recommended.call_us / baseline.call_us.max(1e-9),
-            baseline.codec_expression()
-        )
+    let conditions = format!(
+        "{network_text}, with {} gets for each set",
+        format_decimal(result.reads_per_write)
+    );
+    let mut sentence = match &result.comparison {
+        None => format!("Keep {in_use}: no other form is better {conditions}."),
+        Some(comparison) => {
+            let shares = format_shares(comparison);
+            let other = comparison.other.codec_expression();
+            if comparison.is_better {
+                format!("{other}: {shares}, compared with {in_use}, {conditions}.")
+            } else {
+                format!(
+                    "No difference that pays: keep {in_use}. The best other form, {other}, has {shares} {conditions}."
+                )
+            }
+        }
     };
-    let _ =
-        write!(sentence, ", with {} gets for each set.", format_decimal(result.reads_per_write));
     if let Some(measured) = result.measured_calls {
         let _ = write!(
             sentence,
-            " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
+            " {}'s median get took {} us against {} ({}), its set {} us ({}).",
             result.client_name.trim_start_matches("the "),
             format_decimal(measured.get_us),
             result.server_name,
-            format_decimal(recommended.get_us_p50),
+            format_forecast(recommended.get_us_p50, measured.get_us),
             format_decimal(measured.set_us),
-            format_decimal(recommended.set_us_p50)
+            format_forecast(recommended.set_us_p50, measured.set_us)
         );
     }
     sentence
+}
+
+/// What another form has of the bytes and of the time of the codec in use.
+fn format_shares(comparison: &Comparison) -> String {
+    let [low, time, high] =
+        [comparison.low, comparison.time_share, comparison.high].map(|share| 100.0 * share);
+    format!(
+        "{:.0} % of the bytes and {time:.0} % of the time of a call ({low:.0} to {high:.0})",
+        100.0 * comparison.bytes_share
+    )
+}
+
+/// The forecast of a time, and how wrong it was if by more than a tenth.
+fn format_forecast(forecast_us: f64, measured_us: f64) -> String {
+    let error = forecast_us / measured_us.max(f64::MIN_POSITIVE) - 1.0;
+    let direction = if error < 0.0 { "low" } else { "high" };
+    let error_text = if error.abs() > FORECAST_ERROR_MAX {
+        format!(", {:.0} % too {direction}", 100.0 * error.abs())
+    } else {
+        String::new()
+    };
+    format!("forecast: {} us{error_text}", format_decimal(forecast_us))
 }
 
 fn build_candidates_table(result: &CodecResult) -> ReportTable {
     let format_break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), format_decimal);
     let format_row = |candidate: &Candidate| {
         vec![
-            candidate.codec.clone(),
+            format!("{}{}", candidate.codec, if candidate.is_in_client { "" } else { " *" }),
             format_bytes(candidate.bytes),
             format!("{:.3}", candidate.ratio),
             format_decimal(candidate.write_us),
@@ -138,7 +185,7 @@ fn build_candidates_table(result: &CodecResult) -> ReportTable {
         ]
     };
     let title = format!(
-        "Forms of {} values, best first; times of a value in us",
+        "Forms of {} values, best first, those that the client lacks (*) last; times of a value in us",
         format_count(result.measured_values as u64)
     );
     let header = [
@@ -156,13 +203,13 @@ fn build_candidates_table(result: &CodecResult) -> ReportTable {
         .with_wide_columns([1, 6])
 }
 
-/// The parts of a call before and after, in the text with bars.
-fn build_call_parts_table(baseline: &Choice, recommended_choice: &Choice) -> ReportTable {
+/// The parts of a call with the codec in use and with the best other form, in the text with bars.
+fn build_call_parts_table(in_use: &Choice, other: &Choice) -> ReportTable {
     let calls = [
-        ("set before", &baseline.set),
-        ("set after", &recommended_choice.set),
-        ("get before", &baseline.get),
-        ("get after", &recommended_choice.get),
+        ("set now", &in_use.set),
+        ("set other", &other.set),
+        ("get now", &in_use.get),
+        ("get other", &other.get),
     ];
     let longest_us = calls.iter().map(|(_, parts)| parts.total_us()).fold(0.0, f64::max);
     let mut bars = String::new();
@@ -264,6 +311,11 @@ fn list_notes(result: &CodecResult) -> Vec<String> {
             format_count(result.value_count as u64)
         ),
     ];
+    if !result.rivals.is_empty() {
+        let rivals: Vec<String> =
+            result.rivals.iter().take(RIVALS_MAX).map(Choice::codec_expression).collect();
+        notes.push(format!("As fast as the best within 5 %: {}.", rivals.join("; ")));
+    }
     if result.skipped_values > 0 {
         let skipped_text = format_count(result.skipped_values);
         notes.push(format!(
