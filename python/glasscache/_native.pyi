@@ -512,6 +512,20 @@ class BulkCall:
     def slots(self) -> set[int]: ...
 
 @final
+class HeadScanner:
+    def __new__(
+        cls,
+        *,
+        special_names: frozenset[bytes],
+        plain_path_bytes: bytes,
+        url_bytes_max: int,
+        fields_bytes_max: int,
+    ) -> Self: ...
+    def scan(
+        self, path: bytes, query: bytes, fields: list[tuple[bytes, bytes]]
+    ) -> tuple[dict[bytes, bytes], bytes, str] | None: ...
+
+@final
 class Recorder:
     def __new__(
         cls,

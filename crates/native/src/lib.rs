@@ -33,6 +33,7 @@ mod pipeline;
 mod recorded_read;
 mod recording;
 mod reply;
+mod request_head;
 mod settings;
 mod signals;
 mod sim;
@@ -66,6 +67,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     module.add_class::<recording::RequestBlock>()?;
+    module.add_class::<request_head::HeadScanner>()?;
     train_allocator();
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_indices, module)?)?;

@@ -18,7 +18,13 @@ from glasscache.errors import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UrlCanonicaliser", "canonical_host", "canonical_path", "parse_canonicaliser"]
+__all__ = [
+    "PLAIN_PATH_BYTES",
+    "UrlCanonicaliser",
+    "canonical_host",
+    "canonical_path",
+    "parse_canonicaliser",
+]
 
 _PLAIN_HOST: Final = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _HOST: Final = re.compile(rb"([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])\.?(?::([0-9]{0,5}))?")
@@ -27,7 +33,7 @@ _HOST_BYTES_MAX: Final = 262
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 """What a path may have unencoded (RFC 3986, section 3.3)."""
-_PLAIN_PATH_BYTES: Final = (
+PLAIN_PATH_BYTES: Final = (
     bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)) + (_PATH_SAFE.encode())
 )
 _AMBIGUOUS_PATH: Final = re.compile(rb"//|/\.{1,2}(?:/|\Z)|[\x00-\x1f\x7f\\]|\A[^/]")
@@ -55,7 +61,7 @@ def canonical_path(path: bytes) -> tuple[bytes, str, bool]:
     path = path or b"/"
     if (
         path.startswith(b"/")
-        and not path.translate(None, _PLAIN_PATH_BYTES)
+        and not path.translate(None, PLAIN_PATH_BYTES)
         and b"/." not in path
         and b"//" not in path
     ):

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache.web._canonical import canonical_host, canonical_path
+from glasscache import _native
+from glasscache.web._canonical import PLAIN_PATH_BYTES, canonical_host, canonical_path
 from glasscache.web._cookies import NO_COOKIES, parse_cookies
 from glasscache.web._fields import (
+    FIELD_BYTES_MAX,
     Directives,
     Fields,
     has_long_fields,
@@ -62,6 +64,15 @@ _SINGLE_FIELDS: Final = KEYED_FIELDS | {b"host", b"content-length", b"transfer-e
 SAFE_METHODS: Final = frozenset({
     "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH", "QUERY",
 })  # fmt: skip
+
+_SCANNER: Final = _native.HeadScanner(
+    special_names=_METHOD_FIELDS
+    | {b"transfer-encoding", b"content-length", b"cache-control", b"pragma"},
+    plain_path_bytes=PLAIN_PATH_BYTES,
+    url_bytes_max=URL_BYTES_MAX,
+    fields_bytes_max=FIELD_BYTES_MAX,
+)
+"""Tells the heads, nearly all, in which nothing is to be read closely."""
 
 
 @dataclass(slots=True)
@@ -182,27 +193,45 @@ class Request:
             fields: pairs with lower-case names.
 
         """
-        self.method, self.scheme, self.query = method, scheme, query
-        self.path, self.path_text, is_path_ambiguous = canonical_path(path)
+        self.method, self.scheme, self.path, self.query = method, scheme, path, query
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
-        headers, self.repeated_names = dict(self.fields), _NO_NAMES
+        self.repeated_names = _NO_NAMES
+        self.is_identified, self.ambiguity = False, ""
+        self.surroundings: tuple[tuple[bytes, bytes], ...] = ()
+        self.directives: Directives = {}
+        self._keyed_text: bytes | None = None
+        self._cookies: Cookies | None = None
+        plain_head = _SCANNER.scan(path, query, self.fields)
+        if plain_head is None:
+            self._read_head(path)
+            return
+        self.headers, self.names, self.path_text = plain_head
+        sent_host = self._read_host()
+        if not self.ambiguity and self.host != sent_host:
+            self._unify_fields(sent_host)
+
+    def _read_host(self) -> bytes:
+        """Set the host from its field, whose value is returned."""
+        sent_host = self.headers.get(b"host", b"")
+        self.host, self.host_name, is_ambiguous = canonical_host(
+            sent_host[:HOST_BYTES_READ], self.scheme
+        )
+        if is_ambiguous:
+            self.ambiguity = "ambiguous-host"
+        return sent_host
+
+    def _read_head(self, path: bytes) -> None:
+        """Read a head that may have something of which servers and applications differ in what they make."""
+        self.path, self.path_text, is_path_ambiguous = canonical_path(path)
+        headers, query = dict(self.fields), self.query
         if len(headers) != len(self.fields):
             headers, self.repeated_names = _combine_headers(self.fields)
         self.headers, self.names = headers, b"\n".join(headers)
-        sent_host = headers.get(b"host", b"")
-        self.host, self.host_name, is_host_ambiguous = canonical_host(
-            sent_host[:HOST_BYTES_READ], scheme
-        )
-        self.is_identified = False
-        self.surroundings: tuple[tuple[bytes, bytes], ...] = ()
-        self._keyed_text: bytes | None = None
-        self._cookies: Cookies | None = None
-        self.directives: Directives = {}
+        sent_host = self._read_host()
         if b"cache-control" in headers or b"pragma" in headers:
             self.directives = self._parse_directives()
-        # What servers and applications differ in: a body, two hosts, a name with an underscore, which is
-        # another field to some gateways and the one with a hyphen to others. Inline: each hit takes this way.
-        self.ambiguity = ""
+        # A body, two hosts, a name with an underscore, which is another field to some gateways and the one
+        # with a hyphen to others.
         if (are_odd := has_odd_fields(self.fields)) and has_long_fields(self.fields):
             self.ambiguity = "long-field"
         elif not _METHOD_FIELDS.isdisjoint(headers):
@@ -218,8 +247,8 @@ class Request:
             or (are_odd and any(map(_DELIMITERS.search, headers.values())))
         ):
             self.ambiguity = "ambiguous-request"
-        elif is_host_ambiguous:
-            self.ambiguity = "ambiguous-host"
+        elif self.ambiguity:  # of the host
+            pass
         elif len(self.path) + len(query) > URL_BYTES_MAX or (
             query and _CONTROL_CHARACTERS.search(query)
         ):
