@@ -68,13 +68,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         file.remove_snapshot()?;
     }
     let mut running_server = RunningServer::new(Arc::clone(&shared));
-    if let Some(log_receiver) = log_receiver {
-        // Not joined at the end: stderr may be a pipe that nothing reads.
-        std::thread::Builder::new()
-            .name("gc-log".to_owned())
-            .spawn(move || log_receiver.write_lines())
-            .map_err(Error::System)?;
-    }
+    log_receiver.map_or(Ok(()), start_log_thread)?;
     let (mut channel_and_cancellation, mut control_socket, mut connections) =
         (None, None, Vec::new());
     if let Some(inheritance) = inheritance {
@@ -124,6 +118,12 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         running_server.attach_memory_file(file, &recovery_message);
     }
     Ok(running_server)
+}
+
+/// Starts the thread that writes the log. It is not joined at the end: stderr may be a pipe that nothing reads.
+fn start_log_thread(log_receiver: LogReceiver) -> Result<(), Error> {
+    let thread = std::thread::Builder::new().name("gc-log".to_owned());
+    thread.spawn(move || log_receiver.write_lines()).map(drop).map_err(Error::System)
 }
 
 /// The state of the threads, and what the thread of the log receives.

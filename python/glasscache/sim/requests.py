@@ -161,18 +161,11 @@ def search(
 
         def replay_in_order(indices: list[int], *, in_hindsight: bool) -> list[int]:
             """Return the added nanoseconds of each combination, replayed in this order."""
-            if cluster is None:
-                added_times_ns = native_log.search_added_ns(
-                    memory, indices, in_hindsight=in_hindsight, threads=threads
-                )
-            else:
-                # Neighbours differ in memory: taken in strides, each task stops its long replays early.
-                strides = [indices[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
-                strides = [stride for stride in strides if stride]
-                tasks = [(memory, stride, in_hindsight) for stride in strides]
-                task_results = cluster.run("search_added_ns", tasks)
-                indices = [index for stride in strides for index in stride]
-                added_times_ns = [ns for stride_times_ns in task_results for ns in stride_times_ns]
+            if cluster is not None:
+                return _search_on_cluster(cluster, memory, indices, in_hindsight=in_hindsight)
+            added_times_ns = native_log.search_added_ns(
+                memory, indices, in_hindsight=in_hindsight, threads=threads
+            )
             return [ns for _, ns in sorted(zip(indices, added_times_ns, strict=True))]
 
         past_added_ns = replay_in_order(list(range(tried)), in_hindsight=False)
@@ -196,6 +189,20 @@ def search(
         )
     ]
     return {"tried": tried, "front": points}
+
+
+def _search_on_cluster(
+    cluster: Cluster, memory: int, indices: list[int], *, in_hindsight: bool
+) -> list[int]:
+    """Return the added nanoseconds of each combination, replayed by tasks of a cluster."""
+    # Neighbours differ in memory: taken in strides, each task stops its long replays early.
+    strides = [indices[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
+    strides = [stride for stride in strides if stride]
+    tasks = [(memory, stride, in_hindsight) for stride in strides]
+    task_results = cluster.run("search_added_ns", tasks)
+    replayed = [index for stride in strides for index in stride]
+    added_times_ns = [ns for stride_times_ns in task_results for ns in stride_times_ns]
+    return [ns for _, ns in sorted(zip(replayed, added_times_ns, strict=True))]
 
 
 def _front_point(

@@ -1,6 +1,8 @@
 //! The driver of a connection: moves bytes, hands out replies, passes the time to the engine.
 
-use glasscache_client::engine::connection::{Connection, ConnectionEvent, NoReplyReason, Ticket};
+use glasscache_client::engine::connection::{
+    Connection, ConnectionEvent, Failure, NoReplyReason, Ticket,
+};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
@@ -64,32 +66,10 @@ impl World {
             match event {
                 ConnectionEvent::Ready => self.submit_waiting(connection),
                 ConnectionEvent::Reply(ticket, reply) => {
-                    client_connection.was_refused |= matches!(reply, Reply::Refused(_));
-                    let mut in_flight = self.connections[connection].server_calls_in_flight.iter();
-                    let ticket_and_server_call = if self.is_sabotaged_by(Sabotage::MixesReplies) {
-                        in_flight.next_back()
-                    } else {
-                        in_flight.find(|(other_ticket, _)| *other_ticket == ticket)
-                    };
-                    let server_call = ticket_and_server_call.map(|(_, server_call)| *server_call);
-                    // A call that was given up has no entry.
-                    if let Some(server_call) = server_call {
-                        self.dispatch_reply(connection, server_call, reply);
-                    }
+                    self.take_reply(connection, ticket, reply);
                 }
                 ConnectionEvent::Failed(ticket, failure) => {
-                    let server_calls = self.server_calls_of_ticket(connection, ticket);
-                    if server_calls.is_empty() {
-                        // Its caller gave up, but it may count against the server.
-                        let (process, server) = self.process_and_server(connection);
-                        let bad_calls = &mut self.processes[process].server_pools[server].bad_calls;
-                        bad_calls.add(connection, self.network.now, error_name(&failure.error));
-                    }
-                    for server_call in server_calls {
-                        self.handle_failed_attempt(connection, server_call, &failure);
-                    }
-                    let (process, server) = self.process_and_server(connection);
-                    self.check_health(process, server);
+                    self.take_failure(connection, ticket, &failure);
                     if ticket == Ticket::OPENING {
                         return self.close_connection(connection); // it never takes requests
                     }
@@ -102,6 +82,35 @@ impl World {
             }
         }
         self.finish_pump(connection);
+    }
+
+    /// Hands a reply to the call that waits for it; one that was given up has no entry.
+    fn take_reply(&mut self, connection: ConnectionId, ticket: Ticket, reply: Reply) {
+        self.connections[connection].was_refused |= matches!(reply, Reply::Refused(_));
+        let mut in_flight = self.connections[connection].server_calls_in_flight.iter();
+        let ticket_and_server_call = if self.is_sabotaged_by(Sabotage::MixesReplies) {
+            in_flight.next_back()
+        } else {
+            in_flight.find(|(other_ticket, _)| *other_ticket == ticket)
+        };
+        let server_call = ticket_and_server_call.map(|(_, server_call)| *server_call);
+        if let Some(server_call) = server_call {
+            self.dispatch_reply(connection, server_call, reply);
+        }
+    }
+
+    fn take_failure(&mut self, connection: ConnectionId, ticket: Ticket, failure: &Failure) {
+        let server_calls = self.server_calls_of_ticket(connection, ticket);
+        let (process, server) = self.process_and_server(connection);
+        if server_calls.is_empty() {
+            // Its caller gave up, but it may count against the server.
+            let bad_calls = &mut self.processes[process].server_pools[server].bad_calls;
+            bad_calls.add(connection, self.network.now, error_name(&failure.error));
+        }
+        for server_call in server_calls {
+            self.handle_failed_attempt(connection, server_call, failure);
+        }
+        self.check_health(process, server);
     }
 
     /// The process and the server of a connection.

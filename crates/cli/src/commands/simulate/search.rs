@@ -50,35 +50,9 @@ pub(super) fn run(
             "a search needs at least 4 requests: it splits the first half again",
         ));
     }
-    let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
-    let candidates = list_candidates(prepared, memory_bytes_max, &learned_by_share);
-    let out_of_sample_result =
-        evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
-    if out_of_sample_result.candidate_times.is_empty() {
-        return Err(Failure::new(
-            Exit::Interrupted,
-            "stopped before the first combination was done",
-        ));
-    }
-    let front_candidates =
-        find_pareto_front(&out_of_sample_result.candidate_times).into_iter().map(|index| {
-            let (candidate, _) = out_of_sample_result.candidate_times[index];
-            candidate
-        });
-    let front_candidates: Vec<Candidate> = front_candidates.collect();
-    let tried_count = out_of_sample_result.candidate_times.len();
-    let mut is_stopped = out_of_sample_result.is_stopped;
-    let mut hindsight_bound = BestSoFar::default();
-    if !is_stopped {
-        // The best of that evaluation first: they are likely to be good again, which stops the replays of others early.
-        let mut replay_order = out_of_sample_result.candidate_times;
-        replay_order.sort_by_key(|&(_, added_ns)| added_ns);
-        let replay_order = replay_order.into_iter().map(|(candidate, _)| candidate).collect();
-        let hindsight_result =
-            evaluate_all(args, loaded, prepared, replay_order, Evaluation::Hindsight)?;
-        (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
-    }
-    let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
+    let Front { candidates, tried_count, hindsight_bound, is_stopped } =
+        find_front(args, loaded, prepared, memory_bytes_max)?;
+    let points = evaluate_front(args, loaded, prepared, candidates, &hindsight_bound)?;
     let today_ms = compute_today_ms(loaded, prepared);
     let build_page_within = |table_limits| {
         build_page(
@@ -110,6 +84,48 @@ pub(super) fn run(
         return Err(Failure::stopped());
     }
     Ok(Exit::Success)
+}
+
+/// The combinations that no other beats with the same or less memory.
+struct Front {
+    candidates: Vec<Candidate>,
+    tried_count: usize,
+    /// What hindsight could reach.
+    hindsight_bound: BestSoFar,
+    is_stopped: bool,
+}
+
+fn find_front(
+    args: &Args,
+    loaded: &LoadedLog,
+    prepared: &PreparedLog<'_>,
+    memory_bytes_max: u64,
+) -> Result<Front, Failure> {
+    let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
+    let candidates = list_candidates(prepared, memory_bytes_max, &learned_by_share);
+    let past = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
+    if past.candidate_times.is_empty() {
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "stopped before the first combination was done",
+        ));
+    }
+    let front_indices = find_pareto_front(&past.candidate_times).into_iter();
+    let mut front = Front {
+        candidates: front_indices.map(|index| past.candidate_times[index].0).collect(),
+        tried_count: past.candidate_times.len(),
+        hindsight_bound: BestSoFar::default(),
+        is_stopped: past.is_stopped,
+    };
+    if !front.is_stopped {
+        // The best of that evaluation first: they are likely to be good again, which stops the replays of others early.
+        let mut replay_order = past.candidate_times;
+        replay_order.sort_by_key(|&(_, added_ns)| added_ns);
+        let replay_order = replay_order.into_iter().map(|(candidate, _)| candidate).collect();
+        let hindsight = evaluate_all(args, loaded, prepared, replay_order, Evaluation::Hindsight)?;
+        (front.hindsight_bound, front.is_stopped) = (hindsight.best_so_far, hindsight.is_stopped);
+    }
+    Ok(front)
 }
 
 /// Writes the page and the best strategy, if they are wanted.

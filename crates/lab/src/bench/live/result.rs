@@ -187,19 +187,17 @@ impl LoadMeasurement {
             is_generator_bound |= report.is_generator_bound;
         }
         let us_per_request = 1e6 / tally.requests.max(1) as f64;
-        let generator_share = |percent| tally.generator_share(percent);
         let is_busy =
             |cpu_s: f64, threads: usize| cpu_s > BUSY_CORE_SHARE * threads as f64 * seconds;
-        let bottleneck = if meter.workers() > 0 && is_busy(server_cpu_s, meter.workers()) {
-            Bottleneck::Server
-        } else if is_generator_bound
+        let is_generator_late = is_generator_bound
             // An open loop spins, so only its share of the latency shows that it is late.
             || (settings.pace == Pace::Closed && is_busy(generator_cpu_s, settings.threads))
-            || generator_share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
-        {
-            Bottleneck::Generator
-        } else {
-            Bottleneck::None
+            || tally.generator_share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX);
+        let is_server_busy = meter.workers() > 0 && is_busy(server_cpu_s, meter.workers());
+        let bottleneck = match (is_server_busy, is_generator_late) {
+            (true, _) => Bottleneck::Server,
+            (false, true) => Bottleneck::Generator,
+            (false, false) => Bottleneck::None,
         };
         let latencies_in_order: Vec<f64> =
             tally.samples.elements().iter().map(|sample| sample.latency_ns as f64 / 1e3).collect();
@@ -213,20 +211,13 @@ impl LoadMeasurement {
                 Pace::Open(rate) => Some(rate),
                 Pace::Closed => None,
             },
-            latency_us: LatenciesFrom {
-                intended: collect_latencies(&|percent| tally.latency_us(percent)),
-                sent: collect_latencies(&|percent| tally.latency_from_send_us(percent)),
-            },
+            latency_us: LatenciesFrom::of(&tally),
             confidence_interval_us: ConfidenceIntervals {
                 p50: percentiles.estimate(50.0),
                 p99: percentiles.estimate(99.0),
                 p99_9: percentiles.estimate(99.9),
             },
-            generator_share: GeneratorShares {
-                p50: generator_share(50.0),
-                p99: generator_share(99.0),
-                p99_9: generator_share(99.9),
-            },
+            generator_share: GeneratorShares::of(&tally),
             generator_cpu_us: generator_cpu_s * us_per_request,
             server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * us_per_request),
             gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64
@@ -249,6 +240,22 @@ impl LoadMeasurement {
             by_second,
             tally,
         }
+    }
+}
+
+impl LatenciesFrom {
+    fn of(tally: &Tally) -> Self {
+        Self {
+            intended: collect_latencies(&|percent| tally.latency_us(percent)),
+            sent: collect_latencies(&|percent| tally.latency_from_send_us(percent)),
+        }
+    }
+}
+
+impl GeneratorShares {
+    fn of(tally: &Tally) -> Self {
+        let [p50, p99, p99_9] = [50.0, 99.0, 99.9].map(|percent| tally.generator_share(percent));
+        Self { p50, p99, p99_9 }
     }
 }
 

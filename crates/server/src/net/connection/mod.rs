@@ -329,18 +329,8 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
-        if self.is_login_pending() {
-            self.read_interest = Interest::Nothing;
-            return NextStep::WaitForLogin;
-        }
-        if self.stream.is_tls()
-            && context.pressure == Pressure::High
-            && !send::is_writable(self.stream.socket())
-        {
-            // A reply made now would have to wait in memory.
-            context.counters.memory_waits.bump();
-            self.read_interest = Interest::Writable;
-            return NextStep::Wait;
+        if let Some(next_step) = self.find_wait_before_reading(context) {
+            return next_step;
         }
         let mut quota_left = context.quota_bytes.min(YIELD_AFTER_BYTES);
         self.info.last_command_s.store(context.now.0, Ordering::Relaxed);
@@ -403,6 +393,23 @@ impl Connection {
             }
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
+    }
+
+    /// What the connection has to wait for before it reads anything.
+    fn find_wait_before_reading(&mut self, context: &Context<'_>) -> Option<NextStep> {
+        if self.is_login_pending() {
+            self.read_interest = Interest::Nothing;
+            return Some(NextStep::WaitForLogin);
+        }
+        let is_reply_delayed = self.stream.is_tls()
+            && context.pressure == Pressure::High
+            && !send::is_writable(self.stream.socket());
+        is_reply_delayed.then(|| {
+            // A reply made now would have to wait in memory.
+            context.counters.memory_waits.bump();
+            self.read_interest = Interest::Writable;
+            NextStep::Wait
+        })
     }
 
     /// Keeps input that was not executed; false if it may not keep that much.
