@@ -30,6 +30,7 @@ __all__ = [
     "Connection",
     "Curve",
     "DelayedCall",
+    "HeadScanner",
     "Manifest",
     "PendingNearRead",
     "RecordedRequest",
