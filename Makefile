@@ -80,7 +80,7 @@ test-long-python: ## The Python tests that `make test` leaves out: Dask, the loo
 	@scripts/exclusive scripts/python-tests -n 2 -m long
 
 .PHONY: test-long
-test-long: test-long-python simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+test-long: test-long-python simulate-full loom stress flushes collisions sanitize consistency faults-long http-peers ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
 	$(MAKE) --no-print-directory world SEEDS=100000
 	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
@@ -151,6 +151,14 @@ hostile: release ## Send hostile inputs to a server and measure its memory (ARGS
 .PHONY: login-flood
 login-flood: release ## What logged-in clients notice of 10,000 failing logins (ARGS='--logins 1000').
 	PYTHONPATH=tests/live python3 tests/live/login_flood.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: live-curve
+live-curve: ## Errors of the live curve, and how often its interval holds, over twenty samples of the keys on three loads (two minutes).
+	$(CARGO) test -p glasscache-sim --test it -- --ignored --nocapture errors_and_intervals_over_twenty_samples
+
+.PHONY: http-peers
+http-peers: release ## What clients notice of 100,000 malformed requests to the HTTP port, and resident memory (ARGS="--requests 1000").
+	PYTHONPATH=tests/live python3 tests/live/http_peers.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: warm-check
 warm-check: release ## Copy a full server of 1 GB to an empty one: what a reader of both notices, and the hits afterwards (ARGS="--old memcached").

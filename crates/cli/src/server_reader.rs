@@ -37,6 +37,11 @@ impl ServerReader {
         target.addresses()?.into_iter().map(open).collect()
     }
 
+    /// The address, as it was given or found.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Where the server listens.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.address.endpoint

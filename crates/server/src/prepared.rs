@@ -7,7 +7,7 @@ use std::sync::Arc;
 use glasscache_store::Store;
 use rustix::process::geteuid;
 
-use crate::http::HttpSocket;
+use crate::http::{self, HttpSocket};
 use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
@@ -189,7 +189,8 @@ impl BoundServer {
             BoundMemory::File(path) => match MemoryFile::make_folder(&path) {
                 Ok(()) => {
                     let file = MemoryFile::open(&path)?;
-                    let store = file.make_store(&store_config)?;
+                    let restore = || file.make_store(&store_config);
+                    let store = http::respond_while(&http_sockets, restore)?;
                     (Some(file), store)
                 }
                 Err(warning) => {

@@ -10,7 +10,9 @@ use crate::session::stats::live::{
     ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS, RESIZE_FIELDS,
     SAMPLING_FIELDS,
 };
+use crate::session::stats::slow::SLOW_FIELDS;
 use crate::shared::command_times::COMMANDS;
+use crate::shared::slow_commands::WAIT_REASONS;
 
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
@@ -63,6 +65,16 @@ fn the_page_of_statistics_matches_the_tables() {
          the lease on a missing item to the value that it stored, as often as it was measured; `{FILL}:leases` is how many \
          leases were given."
     );
+    let _ = writeln!(
+        page,
+        "\n## stats slow\n\nThe slowest commands of the last hour, at most 64, that took `-o slow_ms` milliseconds or more: \
+         all that had to wait, and a sample of the others. The slowest has the number 0.\n"
+    );
+    push_fields(&mut page, "<n>:", SLOW_FIELDS);
+    page += "\nWhat a command can wait for:\n\n| name | meaning |\n|---|---|\n";
+    for (_, name, meaning) in &WAIT_REASONS {
+        let _ = writeln!(page, "| `{name}` | {meaning} |");
+    }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();

@@ -10,8 +10,11 @@ use glasscache_client::address::Endpoint;
 use glasscache_lab::why::{to_printable, unescape_key};
 use serde_json::{Map, Value, json};
 
+use crate::live_figures::Prefixes;
 use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
+use crate::report::{Detail, Report};
+use crate::server_reader::ServerReader;
 use crate::target::{Target, failure, start_server_hint};
 
 const EXAMPLES: &str = "\
@@ -19,6 +22,7 @@ Examples:
   glasscache keys
   glasscache keys --long                 with expiry, size and last access
   glasscache keys --limit 10 --json
+  glasscache keys --prefixes             the last hour by prefix: gets, hits, sizes, TTLs
 
 Bytes of a key that are blanks, control characters or not UTF-8 are percent and two hex digits: a%20b.";
 
@@ -32,6 +36,9 @@ pub(crate) struct Args {
     /// Stop after this many keys
     #[arg(long, value_name = "NUM")]
     limit: Option<u64>,
+    /// The prefixes of keys instead, and what was done with each in the last hour, as a glasscache samples it
+    #[arg(long, conflicts_with_all = ["long", "limit"])]
+    prefixes: bool,
     /// Server as host:port or path of a unix socket, instead of --server
     #[arg(value_name = "SERVER")]
     positional_server: Option<String>,
@@ -44,6 +51,9 @@ impl Args {
     pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
         self.target.use_positional(self.positional_server.take());
         out.begin_list();
+        if self.prefixes {
+            return print_prefixes(&self.target, out);
+        }
         let mut keys_left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
             for_each_key(&self.target, &address.endpoint, &mut |fields| {
@@ -76,6 +86,31 @@ impl Args {
         out.print_row(&Value::Object(row))
     }
 }
+
+/// Prints the prefixes of each server.
+fn print_prefixes(target: &Target, out: &Output) -> Result<Exit, Failure> {
+    const HINT: &str = "a glasscache without -X has these figures; of a memcached, glasscache why counts by prefix";
+    for reader in ServerReader::open_all(target)? {
+        let rows = reader.read_rows("prefixes").map_err(|failure| failure.or_hint(HINT))?;
+        let prefixes = Prefixes::of(&rows);
+        if out.is_json() {
+            for mut row in prefixes.to_documents() {
+                row["server"] = json!(reader.to_string());
+                out.print_row(&row)?;
+            }
+        } else if prefixes.is_empty() {
+            out.print_line(format!("{reader}: no prefix was requested often enough"))?;
+        } else {
+            let tables = vec![prefixes.to_table(&format!("{reader}, the last hour:"))];
+            let report = Report { tables, ..Report::default() };
+            out.print_line(report.to_text(PREFIX_DETAIL).trim())?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// All of them: the server has a list that is short.
+const PREFIX_DETAIL: Detail = Detail { prints_all: true, is_wide: false };
 
 /// The key at the beginning of a line of a dump.
 pub(super) fn parse_key(fields: &str) -> Vec<u8> {

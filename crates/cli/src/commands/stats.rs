@@ -10,6 +10,7 @@ use glasscache_lab::text::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::live_figures::read_advice;
 use crate::output::{Exit, Failure, Output};
 use crate::target::{ByServer, Target};
 
@@ -102,8 +103,11 @@ impl Args {
         let all_before = request_counters(&self.target)?;
         std::thread::sleep(interval);
         let all_after = request_counters(&self.target)?;
+        // Only a glasscache has a curve.
+        let curves = request_stats(&self.target, "curve")?;
+        let all_after = all_after.into_iter().zip(curves);
         let (mut is_first, mut failures) = (true, Vec::new());
-        for ((server, before), (_, after)) in all_before.into_iter().zip(all_after) {
+        for ((server, before), ((_, after), (_, curve))) in all_before.into_iter().zip(all_after) {
             let (before, after) = match (before, after) {
                 (Ok(before), Ok(after)) => (before, after),
                 (Err(failure), _) | (_, Err(failure)) => {
@@ -114,7 +118,9 @@ impl Args {
             if !std::mem::take(&mut is_first) {
                 out.print_line("")?;
             }
-            out.print_line(format_summary(&server, &before, &after, interval).trim_end())?;
+            let advice = curve.map(|rows| read_advice(&rows)).unwrap_or_default();
+            let summary = format_summary(&server, (&before, &after), interval, &advice);
+            out.print_line(summary.trim_end())?;
         }
         Failure::join(failures).map_or(Ok(Exit::Success), Err)
     }
@@ -162,12 +168,12 @@ fn describe_empty_reply(group: &str) -> &'static str {
     }
 }
 
-/// Ten lines about one server.
+/// Ten lines about one server, and what more memory would bring if the server knows that.
 fn format_summary(
     server: &str,
-    counters_before: &Counters,
-    counters_after: &Counters,
+    (counters_before, counters_after): (&Counters, &Counters),
     interval: Duration,
+    advice: &[String],
 ) -> String {
     let seconds = interval.as_secs_f64().max(0.001);
     let recent = counters_after.since(counters_before);
@@ -230,6 +236,15 @@ fn format_summary(
             format_count(counters_after.connections_refused)
         ),
     );
+    // What is after the interval, the time of the backend, has a line of its own.
+    match advice.first().map(|sentence| (sentence, sentence.split_once("), "))) {
+        Some((_, Some((misses, backend)))) => {
+            push_row("more memory", format!("{misses}),"));
+            push_row("", backend.to_owned());
+        }
+        Some((sentence, None)) => push_row("more memory", sentence.clone()),
+        None => {}
+    }
     format_two_columns(rows)
 }
 
@@ -263,13 +278,14 @@ mod tests {
             connections_refused: 12_345,
             ..Counters::default()
         };
-        let text = format_summary(
-            "cache.example.org:11211",
-            &Counters::default(),
-            &counters_after,
-            Duration::from_secs(10),
-        );
-        assert_eq!(text.lines().count(), 10);
+        let format = |advice: &[String]| {
+            let counters = (&Counters::default(), &counters_after);
+            format_summary("cache.example.org:11211", counters, Duration::from_secs(10), advice)
+        };
+        assert_eq!(format(&[]).lines().count(), 10);
+        let advice = "+256 MB (+25 %) would avoid 1234 of 5678 misses/s (22 % +- 3), 0.40 s of backend time a second";
+        let text = format(&[advice.to_owned(), "less".to_owned()]);
+        assert_eq!(text.lines().count(), 12);
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }

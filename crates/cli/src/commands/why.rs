@@ -12,14 +12,16 @@ use glasscache_client::address::Endpoint;
 use glasscache_lab::counters::Counters;
 use glasscache_lab::text::{format_count, format_duration, format_percent};
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::stats::request_counters;
 use crate::interrupts::new_stop_flag;
+use crate::live_figures::{Prefixes, read_advice};
 use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report, ReportTable};
 use crate::seconds;
+use crate::server_reader::ServerReader;
 use crate::target::{Stream, Target, failure, read_line, start_server_hint};
 
 const EXAMPLES: &str = "\
@@ -89,11 +91,35 @@ impl Args {
             .map_err(to_unreachable_failure)?;
         let counters_after = read_counters(&self.target)?;
         let findings = explain(&counters_before, &counters_after, tally, watched_for.as_secs_f64());
+        let own_figures = OwnFigures::read(&self.target, &findings)?;
         let result = json!({ "server": self.target.server, "sees_deletions": sees_deletions,
-            "findings": findings });
-        let report = Report { result, ..build_report(&findings, sees_deletions) };
+            "findings": findings, "last_hour": own_figures.to_document() });
+        let report = Report { result, ..build_report(&findings, sees_deletions, &own_figures) };
         report.print(out, Detail { prints_all: self.all, is_wide: false })?;
         Ok(Exit::Success)
+    }
+}
+
+/// What the server knows itself of its load; nothing of a memcached.
+struct OwnFigures {
+    /// What another size would bring, the most memory first.
+    advice: Vec<String>,
+    /// The last hour of the prefixes that were watched.
+    prefixes: Prefixes,
+}
+
+impl OwnFigures {
+    fn read(target: &Target, findings: &Findings) -> Result<OwnFigures, Failure> {
+        let reader = ServerReader::open_all(target)?.pop();
+        let read = |group| reader.as_ref().and_then(|reader| reader.read_rows(group).ok());
+        let advice = read("curve").map(|rows| read_advice(&rows)).unwrap_or_default();
+        let mut prefixes = Prefixes::of(&read("prefixes").unwrap_or_default());
+        prefixes.retain(|prefix| findings.prefixes.iter().any(|watched| watched.prefix == prefix));
+        Ok(OwnFigures { advice, prefixes })
+    }
+
+    fn to_document(&self) -> Value {
+        json!({ "advice": self.advice, "prefixes": self.prefixes.to_documents() })
     }
 }
 
@@ -127,7 +153,7 @@ pub(super) fn start_watch<'c>(
 }
 
 /// The summary, the causes, the prefixes, and the next step.
-fn build_report(findings: &Findings, sees_deletions: bool) -> Report {
+fn build_report(findings: &Findings, sees_deletions: bool, own_figures: &OwnFigures) -> Report {
     let causes = &findings.causes;
     let since_start = format_percent(findings.counters_since_start.hit_ratio());
     let watched_for = format_duration(Duration::from_secs_f64(findings.seconds));
@@ -144,10 +170,14 @@ fn build_report(findings: &Findings, sees_deletions: bool) -> Report {
     if causes.misses == 0 {
         return Report { sentence, ..Report::default() };
     }
+    let mut tables = vec![build_causes_table(causes), build_prefixes_table(findings)];
+    if !own_figures.prefixes.is_empty() {
+        tables.push(own_figures.prefixes.to_table("The last hour, from the server's own sample:"));
+    }
     Report {
         sentence,
-        tables: vec![build_causes_table(causes), build_prefixes_table(findings)],
-        notes: list_notes(findings, sees_deletions),
+        tables,
+        notes: list_notes(findings, sees_deletions, &own_figures.advice),
         ..Report::default()
     }
 }
@@ -191,7 +221,7 @@ fn build_prefixes_table(findings: &Findings) -> ReportTable {
     ReportTable::new("", header, rows).best_first()
 }
 
-fn list_notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
+fn list_notes(findings: &Findings, sees_deletions: bool, advice: &[String]) -> Vec<String> {
     let causes = &findings.causes;
     let mut notes = Vec::new();
     if findings.skipped_lines > 0 {
@@ -210,7 +240,10 @@ fn list_notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
         notes.push("Nothing was ever evicted here: more memory would not help.".to_owned());
     }
     if causes.evicted > causes.misses / 4 {
-        notes.push("Next: glasscache curve says what more memory would bring.".to_owned());
+        notes.push(match advice.first() {
+            Some(sentence) => format!("{sentence}."),
+            None => "Next: glasscache curve says what more memory would bring.".to_owned(),
+        });
     }
     notes
 }
@@ -257,7 +290,16 @@ mod tests {
                 .collect(),
             skipped_lines: 12,
         };
-        let text = build_report(&findings, false).to_text(Detail::default());
+        let own_figures = |advice: &[&str]| OwnFigures {
+            advice: advice.iter().map(|&sentence| sentence.to_owned()).collect(),
+            prefixes: Prefixes::of(&Vec::new()),
+        };
+        let to_text = |advice: &[&str]| {
+            build_report(&findings, false, &own_figures(advice)).to_text(Detail::default())
+        };
+        let text = to_text(&[]);
+        assert!(text.contains("glasscache curve says"), "{text}");
+        assert!(to_text(&["+1 MB would avoid 2 of 3 misses/s"]).contains("misses/s."), "{text}");
         assert!(
             text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
             "{text}"

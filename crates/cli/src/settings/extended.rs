@@ -87,6 +87,17 @@ static ACTING_OPTIONS: &[Setting] = &[
         show: |settings| settings.idle_timeout_s.to_string(),
     },
     Setting {
+        name: "slow_ms",
+        letter: None,
+        argument_kind: ArgumentKind::Value("MS"),
+        help: "record and log commands that take so many milliseconds, with what they waited for (stats slow); 0 none",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 0, 3_600_000).map(|number| settings.slow_ms = number as u32)
+        },
+        show: |settings| settings.slow_ms.to_string(),
+    },
+    Setting {
         name: "save_on_term",
         letter: None,
         argument_kind: ArgumentKind::Nothing,

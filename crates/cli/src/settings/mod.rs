@@ -112,6 +112,8 @@ pub(crate) struct Settings {
     pub proxies: Vec<IpNet>,
     /// Seconds after which an idle connection is closed; 0 never.
     pub idle_timeout_s: u32,
+    /// Milliseconds from which on a command is recorded as slow; 0 none.
+    pub slow_ms: u32,
     /// Buffer of one watcher.
     pub watcher_log_bytes: u64,
     /// Buffer of one worker's log.
@@ -198,6 +200,7 @@ impl Default for Settings {
             ssl_write_bytes: 16 << 10,
             proxies: Vec::new(),
             idle_timeout_s: 0,
+            slow_ms: 100,
             watcher_log_bytes: 256 << 10,
             worker_log_bytes: 64 << 10,
             maxconns_fast: true,

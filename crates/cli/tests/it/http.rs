@@ -61,3 +61,45 @@ fn a_new_process_takes_the_port_over() {
     assert_eq!(after.wait(), Some(0));
     assert!(TcpStream::connect(&address).is_err());
 }
+
+#[test]
+fn a_server_that_restores_its_items_is_not_ready_until_it_serves_them() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let memory = Memory::new();
+    let mut before = memory.start();
+    let mut connection = before.connect();
+    for number in 0..20_000 {
+        connection.send(format!("set key:{number} 0 0 1 noreply\r\nx\r\n").as_bytes());
+    }
+    assert_eq!(connection.request("set last 0 0 1\r\nx\r\n"), "STORED");
+    kill(Pid::from_raw(before.id() as i32), Signal::SIGUSR1).unwrap();
+    assert_eq!(before.wait(), Some(0));
+    // Probes from before the start on: what they receive is what an orchestrator would.
+    let probed = address.clone();
+    let prober = std::thread::spawn(move || {
+        loop {
+            match get_if_served(&probed, "/readyz") {
+                Some(response) if response.starts_with("HTTP/1.1 200 ") => return,
+                Some(response) => {
+                    assert!(
+                        response.contains("items of its memory file are restored"),
+                        "{response}"
+                    );
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+    });
+    let server = memory.start_with(&["--http", &address]);
+    prober.join().unwrap();
+    assert_eq!(server.connect().request("mg last\r\n"), "HD");
+}
+
+/// The response to a request; `None` if the connection is closed before it is sent.
+fn get_if_served(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    (!response.is_empty()).then_some(response)
+}

@@ -55,3 +55,55 @@ fn without_a_terminal_the_table_is_printed_once() {
     assert!(lines[2].starts_with("127.0.0.1:1 ") && lines[2].contains("refused"), "{text}");
     assert_eq!(top(&["127.0.0.1:1"]).output().unwrap().status.code(), Some(3));
 }
+
+#[test]
+fn servers_are_found_in_a_file_or_at_the_endpoint_of_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let [list, cluster] = ["list", "cluster"].map(|name| folder.path().join(name));
+    let node = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", node.port());
+    std::fs::write(&list, format!("{address} # one of two\n127.0.0.1:1\n")).unwrap();
+    std::fs::write(&cluster, format!("1\nnode.example|127.0.0.1|{}\n", node.port())).unwrap();
+    let endpoint = Server::start(&["--cluster-file", cluster.to_str().unwrap()]);
+    let find = |source: &str| {
+        let output = top(&["--json", "--once", "--discover", source]).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = document["result"].as_array().cloned().unwrap_or_default();
+        let is_up =
+            |row: Value| (row["server"].as_str().unwrap().to_owned(), row["error"].is_null());
+        (output.status.code(), rows.into_iter().map(is_up).collect::<Vec<_>>(), document)
+    };
+    let file = format!("file:{}", list.display());
+    let expected = vec![(address.clone(), true), ("127.0.0.1:1".to_owned(), false)];
+    let (code, mut rows, _) = find(&file);
+    rows.sort_by_key(|(_, is_up)| !is_up);
+    assert_eq!((code, rows), (Some(0), expected));
+    for source in [
+        format!("file:{}", cluster.display()),
+        format!("elasticache:127.0.0.1:{}", endpoint.port()),
+        format!("dns:127.0.0.1:{}", node.port()),
+    ] {
+        let (code, rows, _) = find(&source);
+        assert_eq!((code, rows), (Some(0), vec![(address.clone(), true)]), "{source}");
+    }
+    let (code, _, document) = find("file:/nonexistent/servers");
+    let message = document["error"]["message"].as_str().unwrap();
+    assert_eq!(code, Some(3));
+    assert!(message.starts_with("--discover: /nonexistent/servers: No such file"), "{message}");
+}
+
+#[test]
+fn an_invalid_source_and_one_with_named_servers_are_refused() {
+    for (arguments, reason) in [
+        (
+            &["--discover", "cache.example"][..],
+            "write dns:HOST:PORT, elasticache:HOST:PORT or file:",
+        ),
+        (&["--discover", "dns:a", "b:1"], "cannot be used with"),
+    ] {
+        let output = top(arguments).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+}

@@ -11,6 +11,7 @@ use super::history::{History, SERIES, Series};
 use super::request::{Refusal, Request, read_query};
 use crate::session::stats::latency::LATENCY_FIELDS;
 use crate::session::stats::live::{RESIZE_FIELDS, format_fields};
+use crate::session::stats::slow::{SLOW_FIELDS, SlowRow, slow_rows};
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{read_rows, write_all_tables};
 use crate::shared::Shared;
@@ -138,6 +139,27 @@ pub(super) fn latency(shared: &Shared, request: &Request) -> Result<Value, Refus
 
 fn times_to_json(times: &Times) -> Value {
     Value::Object(rows_to_json(&format_fields(LATENCY_FIELDS, times)))
+}
+
+/// `/api/slow`: the slowest commands of the last hour.
+pub(super) fn slow(shared: &Shared, request: &Request) -> Result<Value, Refusal> {
+    let [] = read_query(&request.query, [])?;
+    let rows: Vec<Value> = slow_rows(shared).iter().map(slow_to_json).collect();
+    Ok(json!({
+        "slow_ms": shared.config.slow_ms,
+        "total": shared.slow_commands.total(),
+        "rows": rows,
+    }))
+}
+
+fn slow_to_json(row: &SlowRow) -> Value {
+    let mut fields = rows_to_json(&format_fields(SLOW_FIELDS, row));
+    fields.remove("key");
+    let mut object = Value::Object(fields);
+    if let Some(key) = row.key() {
+        insert_text(&mut object, "key", key);
+    }
+    object
 }
 
 /// `/api/history?step=1s|1m`: the series of the last hour or of the last day.

@@ -7,6 +7,7 @@
 
 mod api;
 mod connection;
+mod connections;
 mod findings;
 mod health;
 mod history;
@@ -15,6 +16,7 @@ mod page;
 mod request;
 mod response;
 mod routes;
+mod starting;
 mod thread;
 
 use std::net::SocketAddr;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use self::request::HostNames;
+pub(crate) use self::starting::respond_while;
 use self::thread::HttpThread;
 use crate::net::listener;
 use crate::shared::Shared;

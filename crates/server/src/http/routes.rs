@@ -14,12 +14,13 @@ use super::page::{self, View};
 use super::request::{HostNames, Refusal, Request, read_query};
 use super::response::{EXPOSITION, JSON, Response, TEXT};
 use super::{Port, api};
+use crate::session::stats::slow::slow_rows;
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{StatRows, read_rows, write_all_tables};
 use crate::shared::Shared;
 
 /// What the main port serves, for the sentence about an unknown path.
-const PATHS: &str = "/, /metrics, /healthz, /livez, /readyz and, below /api/, stats, curve, hotkeys, prefixes, latency, findings, history and events";
+const PATHS: &str = "/, /metrics, /healthz, /livez, /readyz and, below /api/, stats, curve, hotkeys, prefixes, latency, slow, findings, history and events";
 /// Streams of events at once.
 const STREAMS_MAX: usize = 16;
 /// Time between two points of the history, and between two events.
@@ -143,6 +144,7 @@ impl Routes {
             "/api/hotkeys" => api::hot_keys(shared, request),
             "/api/prefixes" => api::prefixes(shared, request),
             "/api/latency" => api::latency(shared, request),
+            "/api/slow" => api::slow(shared, request),
             "/api/history" => api::history(shared, &self.history, request),
             "/api/findings" => self.list_findings(request),
             path => Err(Refusal::new(404, format!("{path:?} is not served; see {PATHS}"))),
@@ -194,6 +196,8 @@ impl Routes {
             history: &self.history,
             loop_quantiles_us,
             command_times: &self.shared.command_times(),
+            slow_ms: self.shared.config.slow_ms,
+            slow_commands: &slow_rows(&self.shared),
             fill_times: &self.shared.fill_times.times(),
             live: &live,
             findings: &findings,

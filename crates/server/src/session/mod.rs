@@ -12,6 +12,7 @@
 
 mod binary;
 pub(crate) mod command_log;
+mod command_text;
 mod connection_effect;
 pub(crate) mod context;
 pub(crate) mod dump;

@@ -57,6 +57,8 @@ pub struct Config {
     pub backlog: u32,
     /// `-o idle_timeout`: seconds after which an idle connection is closed; 0 is never.
     pub idle_timeout_s: u32,
+    /// `-o slow_ms`: milliseconds from which on a command is recorded as slow; 0 records none.
+    pub slow_ms: u32,
     /// `-D`: the byte that ends a key's prefix in `stats detail`.
     pub prefix_delimiter: u8,
     /// True when `-D` was given: prefixes are counted from the start.
@@ -291,6 +293,7 @@ impl Default for Config {
             slab_chunk_max: None,
             backlog: 1024,
             idle_timeout_s: 0,
+            slow_ms: 100,
             prefix_delimiter: b':',
             detail_enabled: false,
             verbosity: 0,

@@ -39,9 +39,11 @@ pub(crate) enum LogKind {
     FailedTlsHandshake,
     /// Connections that wait because the kernel gives no descriptor or memory for them.
     NoDescriptor,
+    /// Commands that took longer than `-o slow_ms`.
+    SlowCommand,
 }
 
-const LOG_KINDS: [LogKind; 7] = [
+const LOG_KINDS: [LogKind; 8] = [
     LogKind::RefusedConnection,
     LogKind::RefusedStore,
     LogKind::BinaryProtocol,
@@ -49,6 +51,7 @@ const LOG_KINDS: [LogKind; 7] = [
     LogKind::NoProxyHeader,
     LogKind::FailedTlsHandshake,
     LogKind::NoDescriptor,
+    LogKind::SlowCommand,
 ];
 
 impl LogKind {
@@ -62,6 +65,7 @@ impl LogKind {
             LogKind::NoProxyHeader => "closed connections without a header of the PROXY protocol",
             LogKind::FailedTlsHandshake => "failed TLS handshakes",
             LogKind::NoDescriptor => "failures to accept a connection",
+            LogKind::SlowCommand => "slow commands (-o slow_ms)",
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) mod progress_counter;
 pub(crate) mod sizes;
 pub(crate) mod slab_classes;
 pub(crate) mod slots;
+pub(crate) mod slow_commands;
 pub(crate) mod source;
 pub(crate) mod stalled;
 pub(crate) mod time_histogram;
@@ -69,12 +70,13 @@ use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
 use crate::shared::http_token::HttpToken;
 use crate::shared::live::Live;
 use crate::shared::lock::lock;
-use crate::shared::log::Log;
+use crate::shared::log::{Log, LogKind};
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::PeerMemory;
 use crate::shared::phases::Phases;
 use crate::shared::prefix_table::PrefixTable;
 use crate::shared::slab_classes::SlabClassTable;
+use crate::shared::slow_commands::{SlowCommand, SlowCommands, WaitReason};
 use crate::shared::time_histogram::Times;
 use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
@@ -103,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) live: Live,
     /// How long clients take to make misses good.
     pub(crate) fill_times: FillTimes,
+    /// The slowest commands.
+    pub(crate) slow_commands: SlowCommands,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
@@ -165,6 +169,7 @@ impl Shared {
             connections: Connections::default(),
             live: Live::default(),
             fill_times: FillTimes::new(),
+            slow_commands: SlowCommands::new(config.slow_ms),
             verbosity: AtomicU8::new(config.verbosity),
             is_observed: AtomicBool::new(false),
             are_reads_observed: AtomicBool::new(false),
@@ -303,6 +308,15 @@ impl Shared {
     pub(crate) fn command_times(&self) -> [Times; COMMANDS.len()] {
         let workers = self.counters_and_wakers.iter();
         CommandTimes::read(&workers.map(|(counters, _)| &counters.command_times))
+    }
+
+    /// Records a slow command, and logs it unless its client alone was slow: that is for `-v`.
+    pub(crate) fn record_slow(&self, slow: SlowCommand) {
+        if slow.reason != WaitReason::Socket || self.logs_at(1) {
+            let now_s = slow.ended_at.0;
+            self.log.queue_line_rate_limited(LogKind::SlowCommand, now_s, || slow.describe());
+        }
+        self.slow_commands.record(slow);
     }
 
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.

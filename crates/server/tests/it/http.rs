@@ -283,6 +283,8 @@ fn the_interface_has_the_documented_fields() {
     assert_eq!((&hot_keys["by"], &hot_keys["window_s"]), (&"bytes".into(), &1.into()));
     assert!(hot_keys["rows"].is_array() && read("/api/prefixes")["rows"].is_array());
     assert!(read("/api/findings")["findings"].is_array());
+    let slow = read("/api/slow");
+    assert!(slow["slow_ms"] == 100 && slow["total"].is_u64() && slow["rows"].is_array(), "{slow}");
     let history = read("/api/history?step=1s");
     assert_eq!((&history["step_s"], &history["series"][0]["name"]), (&1.into(), &"gets".into()));
     for path in [

@@ -169,6 +169,46 @@ fn a_miss_is_measured_from_its_lease_to_its_value() {
     }
 }
 
+/// Requests more than sockets hold, reads it late, and returns the rows of `stats slow`.
+fn read_late(config: Config) -> HashMap<String, String> {
+    const VALUE_BYTES: usize = 500_000;
+    const GETS: usize = 40;
+    let server = start(Config { slow_ms: 50, ..config }).unwrap();
+    let mut client = Client(BufReader::new(live_server::connect(&server)));
+    assert!(!client.stats("slow").contains_key("0:command"));
+    let value = "v".repeat(VALUE_BYTES);
+    client.send(&format!("set large:1 0 0 {VALUE_BYTES}\r\n{value}\r\n"));
+    assert_eq!(client.read_line(), "STORED");
+    client.send(&"get large:1\r\n".repeat(GETS));
+    std::thread::sleep(Duration::from_millis(200));
+    (0..GETS).for_each(|_| assert!(client.read_hit()));
+    let started_at = Instant::now();
+    loop {
+        let slow = client.stats("slow");
+        if slow.contains_key("0:command") || started_at.elapsed() >= PATIENCE {
+            return slow;
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_its_client_reads_late_is_slow_because_of_the_socket() {
+    let slow = read_late(live_server::config());
+    let row = |name: &str| slow.get(&format!("0:{name}")).map(String::as_str);
+    assert_eq!([row("command"), row("key")], [Some("get"), Some("large:1")], "{slow:?}");
+    assert_eq!(row("waited_for"), Some("socket"), "{slow:?}");
+    let number = |name: &str| -> u64 { row(name).unwrap().parse().unwrap() };
+    assert!((50_000..=number("time_us")).contains(&number("waited_us")), "{slow:?}");
+    assert!(number("bytes") > 1_000_000, "{slow:?}");
+    assert!(row("client").unwrap().starts_with("127.0.0.1:"), "{slow:?}");
+}
+
+#[test]
+fn slow_commands_have_no_keys_where_these_must_not_be_listed() {
+    let slow = read_late(Config { dump_enabled: false, ..live_server::config() });
+    assert!(slow.contains_key("0:command") && !slow.contains_key("0:key"), "{slow:?}");
+}
+
 #[test]
 fn commands_are_measured_by_what_they_do() {
     let server = start(live_server::config()).unwrap();

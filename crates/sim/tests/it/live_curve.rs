@@ -86,6 +86,30 @@ fn cluster_with_ttls() -> KeyWorkload {
     KeyWorkload { rate: 500.0, size_mean: 300.0, keys: 40_000, ..workload }
 }
 
+fn with_overwrites() -> KeyWorkload {
+    KeyWorkload {
+        requests: 250_000,
+        keys: 40_000,
+        skew: 0.9,
+        size_mean: 300.0,
+        read_share: 0.45,
+        rate: 500.0,
+        ..KeyWorkload::default()
+    }
+}
+
+fn with_sizes() -> KeyWorkload {
+    KeyWorkload {
+        requests: 250_000,
+        keys: 40_000,
+        skew: 0.9,
+        one_hit_share: 0.1,
+        size_mean: 600.0,
+        rate: 500.0,
+        ..KeyWorkload::default()
+    }
+}
+
 #[test]
 fn it_is_near_exact_replays_where_items_expire() {
     let workload = cluster_with_ttls();
@@ -95,30 +119,54 @@ fn it_is_near_exact_replays_where_items_expire() {
 
 #[test]
 fn it_is_near_exact_replays_where_most_rows_overwrite() {
-    let workload = KeyWorkload {
-        requests: 250_000,
-        keys: 40_000,
-        skew: 0.9,
-        size_mean: 300.0,
-        read_share: 0.45,
-        rate: 500.0,
-        ..KeyWorkload::default()
-    };
-    check("overwrites", &workload, 4 << 20);
+    check("overwrites", &with_overwrites(), 4 << 20);
 }
 
 #[test]
 fn it_is_near_exact_replays_where_sizes_differ() {
-    let workload = KeyWorkload {
-        requests: 250_000,
-        keys: 40_000,
-        skew: 0.9,
-        one_hit_share: 0.1,
-        size_mean: 600.0,
-        rate: 500.0,
-        ..KeyWorkload::default()
-    };
-    check("sizes", &workload, 8 << 20);
+    check("sizes", &with_sizes(), 8 << 20);
+}
+
+/// Prints the errors over twenty samples of the keys, and how often the interval has the exact ratio.
+#[test]
+#[ignore = "a measurement, printed: run by `make live-curve`"]
+#[expect(clippy::print_stdout, reason = "a measurement prints its results")]
+fn errors_and_intervals_over_twenty_samples() {
+    const SAMPLES: u64 = 20;
+    println!("load        | mean error | worst  | of points | interval holds | without 1 x");
+    for (name, workload, memory_bytes) in [
+        ("ttls", cluster_with_ttls(), 4 << 20),
+        ("overwrites", with_overwrites(), 4 << 20),
+        ("sizes", with_sizes(), 8 << 20),
+    ] {
+        let (mut exact, mut errors, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        for seed in 0..SAMPLES {
+            let curve = replay(&workload, memory_bytes, 1000 + seed, true).curve.unwrap();
+            if exact.is_empty() {
+                let sizes = curve.rows.iter().map(|row| row.memory_bytes);
+                exact = sizes.map(|size| replay(&workload, size, 2, false).miss_ratio).collect();
+            }
+            for (row, exact) in curve.rows.iter().zip(&exact) {
+                errors.push((row.miss_ratio - exact).abs());
+                let is_inside = (row.low..=row.high).contains(exact);
+                held.push((is_inside, row.memory_bytes == memory_bytes));
+            }
+        }
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        let worst = errors.iter().copied().fold(0.0, f64::max);
+        let share = |held: &[bool]| {
+            100.0 * held.iter().filter(|is_inside| **is_inside).count() as f64 / held.len() as f64
+        };
+        let all: Vec<bool> = held.iter().map(|(is_inside, _)| *is_inside).collect();
+        let others = held.iter().filter(|(_, is_present)| !is_present);
+        let others: Vec<bool> = others.map(|(is_inside, _)| *is_inside).collect();
+        println!(
+            "{name:<11} | {mean:10.4} | {worst:.4} | {:>9} | {:>12.1} % | {:.1} %",
+            errors.len(),
+            share(&all),
+            share(&others)
+        );
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use glasscache_findings::{Figures, Finding, find};
 use glasscache_lab::text::{format_count_of, format_duration};
 use serde_json::{Value, json};
 
+use crate::discovery;
 use crate::output::{Exit, Failure, Output};
 use crate::report::{Detail, Report, ReportTable};
 use crate::seconds;
@@ -24,6 +25,7 @@ Examples:
   glasscache doctor
   glasscache doctor cache1:11211 cache2:11211
   glasscache doctor --seconds 60 cache1  rates and hot keys over a minute
+  glasscache doctor --discover dns:cache.internal:11211
   glasscache doctor --json | jq '.result.findings[0].sentence'
   glasscache doctor || echo \"something to change\"
 
@@ -47,6 +49,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER", env = "GLASSCACHE_PROC", hide_env_values = true)]
     proc: Option<PathBuf>,
     #[command(flatten)]
+    discovery: discovery::Args,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -66,6 +70,7 @@ impl Args {
         if !self.positional_servers.is_empty() {
             self.target.use_positional(Some(self.positional_servers.join(",")));
         }
+        self.discovery.apply_to(&mut self.target)?;
         let duration = seconds::to_duration("--seconds", self.seconds)?;
         let readers = ServerReader::open_all(&self.target)?;
         let server_count = format_count_of(readers.len() as u64, "server", "servers");

@@ -59,6 +59,7 @@ pub(super) fn build_server_config(
         slab_chunk_min: settings.slab_min_bytes,
         backlog: settings.backlog,
         idle_timeout_s: settings.idle_timeout_s,
+        slow_ms: settings.slow_ms,
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         detail_enabled: settings.prefix_delimiter.is_some(),
         verbosity: settings.verbosity,

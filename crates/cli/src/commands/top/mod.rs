@@ -7,8 +7,9 @@ mod sampler;
 mod screen;
 mod table;
 
-use self::sampler::{Row, Sampler};
+use self::sampler::{Sample, Sampler};
 use self::table::{TABLE_WIDTH_MAX, Table};
+use crate::discovery;
 use crate::output::{Exit, Failure, Output};
 use crate::seconds;
 use crate::server_reader::ServerReader;
@@ -18,11 +19,13 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache top
   glasscache top cache1:11211 cache2:11211
+  glasscache top --discover dns:cache.internal:11211
   glasscache top --interval 10           figures over ten seconds
   glasscache top --once                  print the table once
   glasscache top --once --json | jq '.result[].hit_ratio'
 
-Keys: left and right choose the column to sort by, r reverses, o restores the order of the command line, q ends.
+Keys: left and right choose the column to sort by, r reverses, o restores the order of the servers, q ends.
+With --discover the source is looked at every five seconds: servers that come and go do so in the table.
 The hit ratio and the rates are of the interval; - is not known yet.";
 
 /// Show what servers are doing, in a table that is refreshed.
@@ -39,6 +42,8 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
+    discovery: discovery::Args,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -49,11 +54,14 @@ impl Args {
             self.target.use_positional(Some(self.positional_servers.join(",")));
         }
         let interval = seconds::to_duration("--interval", self.interval)?;
-        let mut sampler = Sampler::new(ServerReader::open_all(&self.target)?);
+        self.discovery.apply_to(&mut self.target)?;
+        let readers = ServerReader::open_all(&self.target)?;
         if !self.once && !out.is_json() && out.is_terminal() {
-            screen::run(sampler, interval)?;
+            let found = self.discovery.keep_looking(&self.target)?;
+            screen::run(Sampler::new(readers, found), interval)?;
             return Ok(Exit::Success);
         }
+        let mut sampler = Sampler::new(readers, None);
         sampler.sample();
         std::thread::sleep(interval);
         print_once(sampler.sample(), out)
@@ -61,7 +69,8 @@ impl Args {
 }
 
 /// Prints the rows; fails if no server responded.
-fn print_once(rows: Vec<Row>, out: &Output) -> Result<Exit, Failure> {
+fn print_once(sample: Sample, out: &Output) -> Result<Exit, Failure> {
+    let rows = sample.rows;
     out.begin_list();
     if out.is_json() {
         for row in &rows {

@@ -5,12 +5,25 @@ use std::time::Instant;
 use glasscache_lab::counters::Counters;
 use serde_json::{Value, json};
 
+use crate::discovery::Found;
 use crate::output::{Exit, Failure};
 use crate::server_reader::ServerReader;
 
 /// Samples the servers, all at the same time.
 pub(super) struct Sampler {
     servers: Vec<SampledServer>,
+    /// The servers that are found meanwhile.
+    found: Option<Found>,
+    /// Why no servers are found any more.
+    problem: Option<String>,
+}
+
+/// One sample of all servers.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) rows: Vec<Row>,
+    /// Why no servers are found any more, so that these are those found last.
+    pub(super) problem: Option<String>,
 }
 
 struct SampledServer {
@@ -47,14 +60,37 @@ impl Figures {
 }
 
 impl Sampler {
-    /// A sampler of these servers.
-    pub(super) fn new(readers: Vec<ServerReader>) -> Sampler {
+    /// A sampler of these servers, and of those that are found later.
+    pub(super) fn new(readers: Vec<ServerReader>, found: Option<Found>) -> Sampler {
         let servers = readers.into_iter().map(|reader| SampledServer { reader, last: None });
-        Sampler { servers: servers.collect() }
+        Sampler { servers: servers.collect(), found, problem: None }
     }
 
     /// The figures since the last sample, a row for each server.
-    pub(super) fn sample(&mut self) -> Vec<Row> {
+    pub(super) fn sample(&mut self) -> Sample {
+        if let Some(outcome) = self.found.as_ref().and_then(Found::take) {
+            let readers = outcome.and_then(|target| {
+                ServerReader::open_all(&target).map_err(|failure| failure.message().to_owned())
+            });
+            self.problem = readers.map(|readers| self.replace_servers(readers)).err();
+        }
+        Sample { rows: self.sample_servers(), problem: self.problem.clone() }
+    }
+
+    /// Takes the servers of `readers` in place of the present ones; those that stay keep their counters.
+    fn replace_servers(&mut self, readers: Vec<ServerReader>) {
+        let mut before = std::mem::take(&mut self.servers);
+        let keep_or_add = |reader: ServerReader| {
+            let is_same = |server: &SampledServer| server.reader.address() == reader.address();
+            match before.iter().position(is_same) {
+                Some(index) => before.swap_remove(index),
+                None => SampledServer { reader, last: None },
+            }
+        };
+        self.servers = readers.into_iter().map(keep_or_add).collect();
+    }
+
+    fn sample_servers(&mut self) -> Vec<Row> {
         std::thread::scope(|scope| {
             let samples: Vec<_> = self
                 .servers
@@ -127,5 +163,30 @@ impl Row {
             "connections": now.map(|now| now.connections),
             "connections_max": now.map(|now| now.connections_max),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn readers(servers: &str) -> Vec<ServerReader> {
+        let access = crate::access::Args::default();
+        let target = Target { server: servers.to_owned(), timeout_ms: 1000, access };
+        ServerReader::open_all(&target).unwrap()
+    }
+
+    #[test]
+    fn servers_that_stay_keep_their_counters_when_others_come_and_go() {
+        let mut sampler = Sampler::new(readers("a:1,b:2"), None);
+        for server in &mut sampler.servers {
+            server.last = Some((Instant::now(), Counters::default()));
+        }
+        sampler.replace_servers(readers("b:2,c:3"));
+        let servers = sampler.servers.iter();
+        let kept: Vec<_> =
+            servers.map(|server| (server.reader.to_string(), server.last.is_some())).collect();
+        assert_eq!(kept, [("b:2".to_owned(), true), ("c:3".to_owned(), false)]);
     }
 }

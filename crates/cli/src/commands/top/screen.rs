@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-use super::sampler::{Row, Sampler};
+use super::sampler::{Sample, Sampler};
 use super::table::{COLUMNS, Order, Table};
 use crate::output::Failure;
 
@@ -23,7 +23,7 @@ const KEY_WAIT: Duration = Duration::from_millis(50);
 /// The state of the screen.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    rows: Vec<Row>,
+    sample: Sample,
     order: Order,
     interval: Duration,
     is_ended: bool,
@@ -45,7 +45,7 @@ pub(super) fn run(sampler: Sampler, interval: Duration) -> Result<(), Failure> {
 }
 
 /// A thread that samples, so that a server that does not respond delays no key; it ends with the receiver.
-fn start_sampling(mut sampler: Sampler, interval: Duration) -> Result<Receiver<Vec<Row>>, Failure> {
+fn start_sampling(mut sampler: Sampler, interval: Duration) -> Result<Receiver<Sample>, Failure> {
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
         while sender.send(sampler.sample()).is_ok() {
@@ -57,7 +57,7 @@ fn start_sampling(mut sampler: Sampler, interval: Duration) -> Result<Receiver<V
 
 fn show(
     terminal: &mut DefaultTerminal,
-    samples: &Receiver<Vec<Row>>,
+    samples: &Receiver<Sample>,
     is_terminated: &AtomicBool,
     interval: Duration,
 ) -> Result<(), Failure> {
@@ -65,8 +65,8 @@ fn show(
     let mut is_changed = true;
     while !screen.is_ended && !is_terminated.load(Ordering::Relaxed) {
         match samples.try_recv() {
-            Ok(rows) => {
-                screen.rows = rows;
+            Ok(sample) => {
+                screen.sample = sample;
                 is_changed = true;
             }
             Err(TryRecvError::Empty) => {}
@@ -113,7 +113,7 @@ impl Screen {
     /// Draws the header, the rows and the keys.
     fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
-        let table = Table::new(&self.rows, usize::from(area.width)).sorted(self.order);
+        let table = Table::new(&self.sample.rows, usize::from(area.width)).sorted(self.order);
         let mut lines = vec![self.format_status(), self.format_header(&table)];
         lines.extend(table.lines().into_iter().map(|line| {
             let style = if line.is_error { Style::new().fg(Color::Red) } else { Style::new() };
@@ -121,21 +121,28 @@ impl Screen {
         }));
         lines.truncate(usize::from(area.height).saturating_sub(1));
         lines.resize(usize::from(area.height).saturating_sub(1), Line::default());
-        let keys = "q end   left/right sort by column   r reverse   o order of the command line";
+        let keys = "q end   left/right sort by column   r reverse   o order of the servers";
         lines.push(Line::styled(keys, Style::new().add_modifier(Modifier::DIM)));
         frame.render_widget(Paragraph::new(lines), area);
     }
 
     fn format_status(&self) -> Line<'static> {
-        let responding = self.rows.iter().filter(|row| row.figures.is_ok()).count();
-        let text = match self.rows.len() {
+        let Sample { rows, problem } = &self.sample;
+        let responding = rows.iter().filter(|row| row.figures.is_ok()).count();
+        let text = match rows.len() {
             0 => "glasscache top: waiting for the first sample ...".to_owned(),
             count => format!(
                 "glasscache top: {responding} of {count} servers respond; figures of {}",
                 format_duration(self.interval)
             ),
         };
-        Line::from(text)
+        match problem {
+            None => Line::from(text),
+            Some(problem) => Line::styled(
+                format!("{text}; no servers are found any more: {problem}"),
+                Style::new().fg(Color::Red),
+            ),
+        }
     }
 
     /// The titles, the one that rows are sorted by inverted.
@@ -162,7 +169,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::sampler::Figures;
+    use super::super::sampler::{Figures, Row};
     use super::*;
     use crate::output::Exit;
 
@@ -205,7 +212,8 @@ mod tests {
             row("/run/new.sock", None),
             dead,
         ];
-        Screen { rows, interval: Duration::from_secs(2), ..Screen::default() }
+        let sample = Sample { rows, problem: None };
+        Screen { sample, interval: Duration::from_secs(2), ..Screen::default() }
     }
 
     fn draw(screen: &Screen, width: u16) -> String {

@@ -13,7 +13,9 @@ use super::{write_paragraph, write_table};
 use crate::http::findings::Finding;
 use crate::http::history::{History, Series};
 use crate::session::stats::StatRows;
+use crate::session::stats::slow::SlowRow;
 use crate::shared::command_times::COMMANDS;
+use crate::shared::slow_commands::to_us;
 use crate::shared::time_histogram::Times;
 
 /// Seconds of the window of ratios and rates.
@@ -37,6 +39,10 @@ pub(in crate::http) struct View<'v> {
     /// The 50th, 99th and 99.9th percentile of the time of an iteration in the last minute, in microseconds.
     pub(in crate::http) loop_quantiles_us: [u64; 3],
     pub(in crate::http) command_times: &'v [Times; COMMANDS.len()],
+    /// From how many milliseconds on a command is slow; 0: none is recorded.
+    pub(in crate::http) slow_ms: u32,
+    /// The slowest commands, the slowest first.
+    pub(in crate::http) slow_commands: &'v [SlowRow],
     pub(in crate::http) fill_times: &'v Times,
     pub(in crate::http) live: &'v LiveReport,
     pub(in crate::http) findings: &'v [Finding],
@@ -96,11 +102,12 @@ const fn section(
 pub(super) static HEADER: Section = section("head", "", write_header);
 
 /// What follows, in order.
-pub(super) static SECTIONS: [Section; 10] = [
+pub(super) static SECTIONS: [Section; 11] = [
     Section { is_wide: true, ..section("findings", "Findings", write_findings) },
     Section { is_wide: true, ..section("figures", "Now", write_figures) },
     section("commands", "Commands", write_commands),
     section("loops", "Time inside the server", write_loops),
+    section("slow", "Slow commands of the last hour", write_slow),
     section("memory", "Memory", write_memory),
     section("curve", "More or less memory", write_curve),
     section("hot", "Hot keys of the last minute", write_hot_keys),
@@ -279,6 +286,42 @@ fn write_loops(view: &View<'_>, html: &mut String) {
         "note",
         "An iteration serves all connections that are ready. Clients see the network and their own queues as well: measure there what they wait.",
     );
+}
+
+fn write_slow(view: &View<'_>, html: &mut String) {
+    let limit_ms = view.slow_ms;
+    if limit_ms == 0 {
+        return write_paragraph(html, "note", "Slow commands are not recorded (-o slow_ms=0).");
+    }
+    if view.slow_commands.is_empty() {
+        let none = format!("No command was seen that took {limit_ms} ms (-o slow_ms).");
+        return write_paragraph(html, "note", &none);
+    }
+    let rows: Vec<Vec<String>> = view.slow_commands.iter().take(KEYS_MAX).map(slow_row).collect();
+    html.push_str("<div class=\"key\">");
+    write_table(html, "Slow commands", &["command", "time", "waited for", "bytes", "ago"], &rows);
+    html.push_str("</div>");
+    let not_listed = view.own("slow_commands") - rows.len() as f64;
+    let mut note = format!(
+        "From {limit_ms} ms (-o slow_ms): all that had to wait, and a sample of the others."
+    );
+    if not_listed > 0.0 {
+        let _ = write!(note, " {} more since the start.", number(not_listed));
+    }
+    write_paragraph(html, "note", &note);
+}
+
+fn slow_row(row: &SlowRow) -> Vec<String> {
+    let slow = &row.slow;
+    let key = row.key().map_or(String::new(), percent::to_printable);
+    let us = |time| duration_us(to_us(time) as f64);
+    vec![
+        format!("{} {key}", slow.command.name).trim_end().to_owned(),
+        us(slow.time),
+        format!("{}, {}", slow.reason.name().replace('_', " "), us(slow.waited)),
+        slow.bytes.map_or("-".to_owned(), |moved_bytes| bytes(moved_bytes as f64)),
+        duration_s(u64::from(row.age_s)),
+    ]
 }
 
 fn write_memory(view: &View<'_>, html: &mut String) {

@@ -1,5 +1,8 @@
 //! Buffers that a worker lends to the connection it serves, and how many bytes are received into them at a time.
 
+use std::time::{Duration, Instant};
+
+use super::run_clock::RunClock;
 use crate::shared::sizes::INPUT_BYTES;
 
 /// Bytes received in the same call after a large value: enough for the line of the next command, and little to copy
@@ -37,6 +40,8 @@ impl<'h> InputSource<'h> {
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
+    /// The time of the present run.
+    pub(crate) run_clock: RunClock,
 }
 
 /// A rendering buffer that grew beyond this, for one long reply, is freed after it.
@@ -49,7 +54,8 @@ impl Buffers {
     }
 
     pub(crate) fn new() -> Buffers {
-        Buffers { input: vec![0; INPUT_BYTES], output: Vec::new() }
+        let run_clock = RunClock::new(Instant::now(), (false, false), Duration::MAX);
+        Buffers { input: vec![0; INPUT_BYTES], output: Vec::new(), run_clock }
     }
 }
 

@@ -9,6 +9,8 @@ mod buffers;
 mod handover_state;
 mod pending;
 mod receiving;
+mod run_clock;
+mod waiting;
 mod watch_and_dump;
 
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub(crate) use self::buffers::{Buffers, InputSource, READ_AHEAD_BYTES};
 pub(crate) use self::handover_state::{InheritedInfo, InheritedState, LoginRules};
 use self::pending::PendingInput;
 use self::receiving::peek;
+pub(crate) use self::run_clock::RunClock;
+use self::waiting::Waiting;
 use crate::net::send::{self, PendingOutput, SendOutcome};
 use crate::net::stream::Stream;
 use crate::session::command_log;
@@ -88,6 +92,8 @@ pub(crate) struct Connection {
     pub(crate) quotas_used: u32,
     /// Bytes received and sent since it last waited for a request.
     pub(crate) request_bytes: u64,
+    /// The command that waits for the server, or whose reply waits for the client.
+    waiting: Option<Box<Waiting>>,
 }
 
 /// The events that epoll should report for a connection.
@@ -163,6 +169,7 @@ impl Connection {
             is_queued: false,
             quotas_used: 0,
             request_bytes: 0,
+            waiting: None,
         }
     }
 
@@ -343,6 +350,7 @@ impl Connection {
         let mut input_outside_buffer = source.whole_read_ahead().or(taken_input.bytes());
         let mut used_bytes = 0;
         let mut command_bytes = 0;
+        let mut in_progress = self.session.command_in_progress();
         let next_step = loop {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
             let input = input.get(used_bytes..filled_bytes).unwrap_or_default();
@@ -377,20 +385,26 @@ impl Connection {
             }
             match self.receive_upload(&mut quota_left, context, buffers) {
                 Ok(received_input) => {
+                    in_progress = self.session.command_in_progress();
                     (input_outside_buffer, used_bytes, filled_bytes) =
                         (None, 0, received_input.filled_bytes);
                 }
                 Err(next_step) => return next_step,
             }
         };
+        let input = input_outside_buffer.unwrap_or(&buffers.input);
+        let input = input.get(..filled_bytes).unwrap_or_default();
+        self.note_command(
+            next_step,
+            in_progress,
+            (input, used_bytes),
+            context,
+            &mut buffers.run_clock,
+        );
         if used_bytes == 0 && input_outside_buffer.is_some() && !taken_input.is_empty() {
             self.pending_input = taken_input;
-        } else {
-            let input = input_outside_buffer.unwrap_or(&buffers.input);
-            if !self.keep_unparsed(input.get(used_bytes..filled_bytes).unwrap_or_default(), context)
-            {
-                return NextStep::Close(CloseReason::Stalled);
-            }
+        } else if !self.keep_unparsed(input.get(used_bytes..).unwrap_or_default(), context) {
+            return NextStep::Close(CloseReason::Stalled);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
     }
@@ -517,6 +531,8 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled_bytes).unwrap_or_default();
             let Progress { used_bytes, run_end } = self.session.run(input, context, &mut out);
+            let input_left = input.get(used_bytes..).unwrap_or_default();
+            self.note_next_command(input_left, &mut buffers.run_clock);
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
             let is_consumed = self.consume(used_bytes, context, buffers);

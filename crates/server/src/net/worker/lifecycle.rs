@@ -27,6 +27,9 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
+        if let Some(slow) = connection.finish_wait(self.shared.slow_commands.limit(), self.now) {
+            self.shared.record_slow(slow);
+        }
         let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
         self.shared.peer_memory.record_wanted(wanted_bytes, 0);
         self.shared.marked_for_close.record_close(&info.held_memory);

@@ -32,13 +32,14 @@ use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
 use self::watching::WatchingConnections;
 use crate::net::accept_queue::AcceptQueue;
-use crate::net::connection::{Buffers, Interest, NextStep};
+use crate::net::connection::{Buffers, Interest, NextStep, RunClock};
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::command_times::RunSampler;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::{Counters, ITERATION_TIME_BUCKETS};
 use crate::shared::events;
+use crate::shared::slow_commands::{CommandText, SlowCommand, WaitReason};
 use crate::shared::stalled;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::kind;
@@ -84,6 +85,8 @@ pub(crate) struct Worker {
     watching: WatchingConnections,
     /// Chooses the runs whose time is measured.
     run_sampler: RunSampler,
+    /// A slow command of this iteration was recorded.
+    has_recorded_slow: bool,
     last_idle_check_s: u32,
     /// Connections that the successor has if it takes over.
     handed_over: Vec<u64>,
@@ -131,6 +134,7 @@ impl Worker {
             logins: PendingLogins::new(),
             watching: WatchingConnections::new(),
             run_sampler: RunSampler::new(),
+            has_recorded_slow: false,
             last_idle_check_s: 0,
             handed_over: Vec::new(),
             may_share_sockets: false,
@@ -233,7 +237,7 @@ impl Worker {
         self.close_late_logins(began_at);
         self.serve_watchers(began_at);
         self.close_idle();
-        self.record_iteration_time(began_at);
+        self.record_iteration_time(began_at, !events.is_empty());
     }
 
     fn handle_event(&mut self, event_index: usize, event: &epoll::Event) {
@@ -269,8 +273,22 @@ impl Worker {
         connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
-    fn record_iteration_time(&self, began_at: Instant) {
-        let elapsed_us = began_at.elapsed().as_micros() as u64;
+    fn record_iteration_time(&mut self, began_at: Instant, has_served: bool) {
+        let elapsed = began_at.elapsed();
+        let has_recorded = std::mem::take(&mut self.has_recorded_slow);
+        if elapsed >= self.shared.slow_commands.limit() && has_served && !has_recorded {
+            // None of its runs was measured.
+            self.shared.record_slow(SlowCommand {
+                command: CommandText::without_key("unknown"),
+                client: None,
+                bytes: None,
+                time: elapsed,
+                reason: WaitReason::Execution,
+                waited: elapsed,
+                ended_at: self.now,
+            });
+        }
+        let elapsed_us = elapsed.as_micros() as u64;
         self.counters.iteration_us.add(elapsed_us);
         self.counters.iteration_us_max.raise(elapsed_us);
         let bucket_index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
@@ -302,6 +320,11 @@ impl Worker {
         let info = Arc::clone(&connection.info);
         let may_refuse = Cell::new(self.deferred.may_refuse(connection));
         let refuses_incomplete = Cell::new(false);
+        self.buffers.run_clock = RunClock::new(
+            self.deferred.iteration_began_at(),
+            (self.run_sampler.begin(), connection.has_waiting_command()),
+            self.shared.slow_commands.limit(),
+        );
         let context = Context {
             store_worker: &self.store_worker,
             shared: &self.shared,
@@ -320,7 +343,8 @@ impl Worker {
             may_refuse: &may_refuse,
         };
         let moved_bytes_before = self.counters.bytes_moved();
-        let counts_before = self.run_sampler.begin().then(|| self.counters.command_counts());
+        let counts_before =
+            self.buffers.run_clock.is_measured().then(|| self.counters.command_counts());
         let next_step = match reason {
             ServeReason::ReadAhead(event_index) => connection.serve_read_ahead(
                 self.read_ahead.received_input(event_index),
@@ -333,13 +357,18 @@ impl Worker {
             _ => connection.resume(&context, &mut self.buffers),
         };
         if let Some(counts_before) = counts_before {
-            let time = self.deferred.iteration_began_at().elapsed();
             let counts_after = self.counters.command_counts();
+            let time = self.buffers.run_clock.elapsed();
             self.counters.command_times.record(&counts_before, &counts_after, time);
         }
         let next_step = connection.requeue_if_received(next_step);
         let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
         connection.request_bytes += moved_bytes;
+        if let Some(slow) = connection.finish_run(next_step, &context, &mut self.buffers.run_clock)
+        {
+            self.has_recorded_slow = true;
+            self.shared.record_slow(slow);
+        }
         if connection.awaits_login() {
             self.logins.add_unauthenticated(slot_key, connection, Instant::now());
             if moved_bytes > 0 {

@@ -63,6 +63,11 @@ struct PendingMetaLine {
 }
 
 impl PendingWrite {
+    /// The key of the item.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The write, ready for its value.
     pub(crate) fn to_store_write(&self) -> StoreWrite<'_> {
         StoreWrite {

@@ -81,6 +81,7 @@ pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::counter("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
     Row::counter("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
     Row::counter("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
+    Row::counter("slow_commands", "", "commands that took longer than `-o slow_ms`, as far as that was seen (`stats slow`)", |s| s.context.shared.slow_commands.total().into()),
     Row::new("iteration_us_max", "us", "longest iteration of an event loop", |s| largest_of_workers(s, |counters| &counters.iteration_us_max).into()),
     Row::new("iteration_examined_max", "", "most items, connections and prefixes examined in one iteration", |s| largest_of_workers(s, |counters| &counters.iteration_examined_max).into()),
     Row::new("iteration_cpu_us_max", "us", "CPU time of the longest iteration; only with `MEMCACHED_DEBUG=1`", |s| Value::only_if(s.context.shared.config.debug, largest_of_workers(s, |counters| &counters.iteration_cpu_us_max))),

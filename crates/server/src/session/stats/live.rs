@@ -49,7 +49,12 @@ pub(crate) fn format_fields<T>(fields: &[Field<T>], subject: &T) -> Vec<u8> {
 }
 
 /// Appends the rows of each entry of a list, with `prefix` and its number before each name.
-fn write_entries<T>(fields: &[Field<T>], prefix: &str, entries: &[T], rows: &mut Rows<'_>) {
+pub(super) fn write_entries<T>(
+    fields: &[Field<T>],
+    prefix: &str,
+    entries: &[T],
+    rows: &mut Rows<'_>,
+) {
     for (number, entry) in entries.iter().enumerate() {
         write_fields(fields, &format!("{prefix}{number}:"), entry, rows);
     }
@@ -71,7 +76,7 @@ fn seconds(value: f64) -> Value {
 }
 
 /// A key or prefix without blanks and control characters.
-fn printable(key: &[u8]) -> Value {
+pub(super) fn printable(key: &[u8]) -> Value {
     Value::Text(percent::to_printable(key))
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod live;
 mod process;
 mod settings;
 mod slabs;
+pub(crate) mod slow;
 pub(crate) mod table;
 
 use std::collections::HashMap;
@@ -77,6 +78,7 @@ pub(crate) fn run_stats(
         [b"hotkeys", arguments_left @ ..] => live::write_hot_keys(arguments_left, context, reply),
         [b"latency", ..] => latency::write_latency(context, reply),
         [b"prefixes", ..] => live::write_prefixes(context, reply),
+        [b"slow", ..] => slow::write_slow(context, reply),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(stats_context, reply),
         [b"reset", ..] => {
             context.shared.reset_stats();
