@@ -18,7 +18,6 @@ pub(crate) struct Field<T> {
     /// The unit of the value; empty for a plain count or text.
     #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) unit: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) meaning: &'static str,
     read_value: fn(&T) -> Value,
 }
@@ -49,14 +48,19 @@ pub(crate) fn format_fields<T>(fields: &[Field<T>], subject: &T) -> Vec<u8> {
 }
 
 /// Appends the rows of each entry of a list, with `prefix` and its number before each name.
-fn write_entries<T>(fields: &[Field<T>], prefix: &str, entries: &[T], rows: &mut Rows<'_>) {
+pub(super) fn write_entries<T>(
+    fields: &[Field<T>],
+    prefix: &str,
+    entries: &[T],
+    rows: &mut Rows<'_>,
+) {
     for (number, entry) in entries.iter().enumerate() {
         write_fields(fields, &format!("{prefix}{number}:"), entry, rows);
     }
 }
 
 /// A ratio with as many digits as it may be exact to.
-fn ratio(value: f64) -> Value {
+pub(super) fn ratio(value: f64) -> Value {
     Value::Text(format!("{value:.6}"))
 }
 
