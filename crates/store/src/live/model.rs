@@ -350,18 +350,17 @@ impl LiveModel {
         // The candidates stop rather than take more than their share.
         let may_lower = self.sample.present().item_count() / 2 >= ITEMS_MIN
             || self.candidates.as_ref().is_some_and(Candidates::may_lower_rate);
-        let is_over_share = cpu_us * 1000 > elapsed_us.max(process_cpu_us) * CPU_PER_MILLE;
+        let share_us = elapsed_us.max(process_cpu_us) * CPU_PER_MILLE / 1000;
+        let is_over_share = cpu_us > share_us;
         let is_over_limit = cpu_us * 1000 > elapsed_us * CPU_PER_MILLE_MAX;
-        let has_spare = cpu_us * 8000 < elapsed_us * CPU_PER_MILLE
-            && self.used_bytes() * 2 < self.memory_limit_bytes();
         if may_lower && is_over_share || is_over_limit {
             self.lower_rate();
-        } else if has_spare && self.candidates.as_ref().is_some_and(Candidates::should_raise_rate) {
-            let totals = self.totals(self.store.counters().items);
-            self.candidates.iter_mut().for_each(|candidates| candidates.raise_rate(&totals));
-        } else if has_spare
-            && self.sample.present().item_count() < ITEMS_MIN / 2
+        } else if cpu_us * 2 < share_us && self.raise_candidates_rate() {
+            // What the thread takes doubles at most.
+        } else if self.sample.present().item_count() < ITEMS_MIN / 2
             && self.sample.keys_per_sample > 1
+            && cpu_us * 8000 < elapsed_us * CPU_PER_MILLE
+            && self.used_bytes() * 2 < self.memory_limit_bytes()
         {
             self.sample.keys_per_sample /= 2;
             self.set_cold(CurveState::Warming, input.now);
@@ -411,6 +410,21 @@ impl LiveModel {
             return false;
         };
         candidates.lower_rate(&totals);
+        self.follow_rates();
+        true
+    }
+
+    /// Samples twice as many keys for the candidates, if there are too few items of them and memory for more.
+    fn raise_candidates_rate(&mut self) -> bool {
+        let memory_left = self.memory_limit_bytes().saturating_sub(self.used_bytes());
+        let totals = self.totals(self.store.counters().items);
+        let should_raise = |candidates: &&mut Candidates| {
+            candidates.should_raise_rate() && candidates.memory_bytes() as u64 <= memory_left
+        };
+        let Some(candidates) = self.candidates.as_mut().filter(should_raise) else {
+            return false;
+        };
+        candidates.raise_rate(&totals);
         self.follow_rates();
         true
     }
