@@ -3,10 +3,11 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use glasscache_store::{LiveInput, LiveModel};
+use glasscache_store::{LiveInput, LiveModel, LiveReport, PolicyReport, PolicySwitch};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::shared::Shared;
+use crate::shared::log_output::LogLevel;
 
 /// Time between two steps while there are events: a worker's ring holds as many as it samples meanwhile.
 const BUSY_INTERVAL: Duration = Duration::from_millis(25);
@@ -20,15 +21,41 @@ pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {
     let mut model = LiveModel::new(
         &shared.store,
         shared.config.prefix_delimiter,
+        shared.config.tunes_policy,
         read_input(shared, started_at),
     );
+    shared.live.publish(LiveReport { policy: model.policy(), ..LiveReport::default() });
     let mut interval = BUSY_INTERVAL;
     while stop_receiver.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         let (event_count, report) = model.step(read_input(shared, started_at));
         interval = if event_count > 0 { BUSY_INTERVAL } else { IDLE_INTERVAL };
         if let Some(report) = report {
+            log_switches(shared, &shared.live.report().policy, &report.policy);
             shared.live.publish(report);
         }
+    }
+}
+
+/// Logs the changes of the policy's settings since the last report, a line each.
+fn log_switches(shared: &Shared, before: &PolicyReport, now: &PolicyReport) {
+    let new_count = now.switches.saturating_sub(before.switches) as usize;
+    for switch in now.last_switches.iter().take(new_count).rev() {
+        shared.log.queue_line(LogLevel::Info, format!("glasscache: policy: {}", describe(switch)));
+    }
+}
+
+/// A change of the settings in a line.
+fn describe(switch: &PolicySwitch) -> String {
+    let change = format!("{} instead of {}", switch.to, switch.from);
+    match switch.record.forecast() {
+        Some((gain, error)) => format!(
+            "{change}: {}; {:.1} % fewer misses are expected ({:.1} to {:.1} %)",
+            switch.record.reason,
+            100.0 * gain,
+            100.0 * (gain - error),
+            100.0 * (gain + error)
+        ),
+        None => format!("{change} again: {}", switch.record.reason),
     }
 }
 

@@ -265,5 +265,5 @@ fn check_config(config: &Config) -> Result<(), Error> {
     if config.connections_max == 0 {
         return Err(Error::Setting("connections must be at least 1, not 0 (-c)".to_owned()));
     }
-    Ok(())
+    config.check_policy()
 }

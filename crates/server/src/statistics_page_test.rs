@@ -10,6 +10,7 @@ use crate::session::stats::live::{
     ADVICE_FIELDS, CURVE_FIELDS, Field, HOT_KEY_FIELDS, POINT_FIELDS, PREFIX_FIELDS, RESIZE_FIELDS,
     SAMPLING_FIELDS,
 };
+use crate::session::stats::policy::{POLICY_FIELDS, SWITCH_FIELDS};
 use crate::session::stats::slow::SLOW_FIELDS;
 use crate::shared::command_times::COMMANDS;
 use crate::shared::slow_commands::WAIT_REASONS;
@@ -75,6 +76,10 @@ fn the_page_of_statistics_matches_the_tables() {
     for (_, name, meaning) in &WAIT_REASONS {
         let _ = writeln!(page, "| `{name}` | {meaning} |");
     }
+    page += "\n## stats policy\n\nThe settings of the eviction policy, and with `-o policy=tuned` what was done to them, as of the last second.\n\n";
+    push_fields(&mut page, "", POLICY_FIELDS);
+    page += "\nThen for each of the last changes of the settings, the latest first, with its number `<n>` from 0:\n\n";
+    push_fields(&mut page, "<n>:", SWITCH_FIELDS);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();

@@ -58,6 +58,11 @@ impl Ghost {
         target_tags.next_multiple_of(tags_per_segment.max(1))
     }
 
+    /// Bytes of so many tags.
+    pub(crate) fn bytes_of(tags: usize) -> usize {
+        tags.div_ceil(TAGS_PER_LINE) * LINE_BYTES
+    }
+
     /// Segments that the ghost holds.
     pub(crate) fn segment_count(&self) -> usize {
         self.segments_in_use.load(Ordering::Acquire) + self.segments_ahead.load(Ordering::Relaxed)

@@ -109,7 +109,7 @@ pub use item_view::{HeldValue, Item};
 pub use listing::Listing;
 pub use live::{
     CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveInput, LiveModel,
-    LiveReport, MemoryAdvice, PrefixUse, ResizeForecast, SamplingCosts,
+    LiveReport, MemoryAdvice, PolicyReport, PolicySwitch, PrefixUse, ResizeForecast, SamplingCosts,
 };
 pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(any(miri, loom)))]

@@ -4,7 +4,7 @@
 //! few lines. The measurements are in docs/decisions/store.md, 0012.
 
 use crate::segments::Queue;
-use crate::tuning::PolicySettings;
+use crate::tuning::{ChangeableSettings, PolicySettings};
 
 /// What a policy knows about the whole store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,6 +73,10 @@ pub(crate) trait Policy: Send + Sync {
     fn young_bytes(&self, _capacity_bytes: u64) -> u64 {
         0
     }
+    /// The settings that can be changed while it runs, if it has any.
+    fn settings(&self) -> Option<&ChangeableSettings> {
+        None
+    }
 }
 
 /// The policies that a store can be made with.
@@ -113,15 +117,15 @@ impl PolicyKind {
 
     pub(crate) fn new_policy(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::S3FifoSizeAware => Box::new(TwoQueuePolicy::OWN),
+            PolicyKind::S3FifoSizeAware => TwoQueuePolicy::OWN.changeable(),
             PolicyKind::S3FifoKeepFrequency => {
-                Box::new(TwoQueuePolicy { keeps_frequency: true, ..TwoQueuePolicy::S3_FIFO })
+                TwoQueuePolicy { keeps_frequency: true, ..TwoQueuePolicy::S3_FIFO }.changeable()
             }
-            PolicyKind::S3Fifo => Box::new(TwoQueuePolicy::S3_FIFO),
-            PolicyKind::TwoQueue => Box::new(TwoQueuePolicy {
-                settings: PolicySettings::TWO_QUEUE,
-                ..TwoQueuePolicy::S3_FIFO
-            }),
+            PolicyKind::S3Fifo => TwoQueuePolicy::S3_FIFO.changeable(),
+            PolicyKind::TwoQueue => {
+                let settings = PolicySettings::TWO_QUEUE;
+                TwoQueuePolicy { settings, ..TwoQueuePolicy::S3_FIFO }.changeable()
+            }
             PolicyKind::Fifo => Box::new(SingleQueuePolicy {
                 decide_used: |_| Decision::Evict { remember: false },
                 continues_after_last_swept: false,
@@ -166,6 +170,11 @@ impl TwoQueuePolicy {
         keeps_frequency: true,
         is_size_aware: true,
     };
+
+    /// The same with settings that can be changed while it runs.
+    fn changeable(self) -> Box<dyn Policy> {
+        Box::new(ChangeablePolicy { start: self, settings: ChangeableSettings::new(self.settings) })
+    }
 
     /// Uses that make an item stay.
     fn frequency_required(self, candidate: &EvictionCandidate) -> u8 {
@@ -212,6 +221,45 @@ impl Policy for TwoQueuePolicy {
 
     fn young_bytes(&self, capacity_bytes: u64) -> u64 {
         self.settings.young_bytes(capacity_bytes)
+    }
+}
+
+/// Two queues with settings that can be changed: each decision is by those of its moment.
+struct ChangeablePolicy {
+    /// The policy with the settings of the start.
+    start: TwoQueuePolicy,
+    settings: ChangeableSettings,
+}
+
+impl ChangeablePolicy {
+    fn now(&self) -> TwoQueuePolicy {
+        TwoQueuePolicy { settings: self.settings.get(), ..self.start }
+    }
+}
+
+impl Policy for ChangeablePolicy {
+    fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
+        self.now().queue_of_new_item(is_remembered)
+    }
+
+    fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
+        self.now().choose_victim_queue(queue_sizes)
+    }
+
+    fn decide(&self, candidate: &EvictionCandidate) -> Decision {
+        self.now().decide(candidate)
+    }
+
+    fn ghost_percent(&self) -> usize {
+        self.now().ghost_percent()
+    }
+
+    fn young_bytes(&self, capacity_bytes: u64) -> u64 {
+        self.now().young_bytes(capacity_bytes)
+    }
+
+    fn settings(&self) -> Option<&ChangeableSettings> {
+        Some(&self.settings)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::prefix_flushes::TableFull;
 use crate::request::{KeyHash, Seconds};
 use crate::sampling::Sampling;
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
+use crate::tuning::{ChangeableSettings, PolicySettings};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 
 /// The settings of a store, fixed at start.
@@ -260,6 +261,22 @@ impl Store {
         }
     }
 
+    /// The settings of the eviction policy; `None` if it has one queue, and so none of them.
+    pub fn policy_settings(&self) -> Option<PolicySettings> {
+        self.policy.settings().map(ChangeableSettings::get)
+    }
+
+    /// Changes the settings of the eviction policy; nothing that is stored is moved. Without effect in a policy with one
+    /// queue.
+    ///
+    /// From now on victims are taken, items of victims kept and new items placed by these settings; the ghost grows or
+    /// shrinks by a segment with each victim; in a segment that is open or opened later, uses count from the new age.
+    pub fn set_policy_settings(&self, settings: PolicySettings) {
+        if let Some(changeable) = self.policy.settings() {
+            changeable.set(settings);
+        }
+    }
+
     /// Bytes of new items that have to be written after one before its uses count.
     pub(crate) fn young_bytes(&self) -> u64 {
         self.policy.young_bytes(self.segments.item_bytes_max())
@@ -397,11 +414,6 @@ impl Store {
             || item_bytes as u64 > self.memory_bytes() / 2
     }
 
-    /// Tags that the ghost has when this many items are stored in a store of `memory_bytes`.
-    pub(crate) fn ghost_tags_for(&self, item_count: usize, memory_bytes: u64) -> usize {
-        Ghost::tags_for(item_count * self.policy.ghost_percent() / 100, shift_for(memory_bytes))
-    }
-
     /// The slab class that memcached would put an item of this size in.
     pub(crate) fn slab_class(&self, memcached_item_bytes: usize) -> usize {
         let chunks = &self.config.slab_chunk_bytes;
@@ -450,6 +462,11 @@ pub(crate) fn segment_shift(config: &Config) -> Result<u32, Error> {
         return Err(Error::MemoryTooSmall(config.memory_bytes));
     }
     Ok(shift_for(config.memory_bytes))
+}
+
+/// Tags that the ghost of a store of `memory_bytes` has if its policy wants `target_tags`.
+pub(crate) fn ghost_tags_for(target_tags: usize, memory_bytes: u64) -> usize {
+    Ghost::tags_for(target_tags, shift_for(memory_bytes))
 }
 
 fn shift_for(memory_bytes: u64) -> u32 {

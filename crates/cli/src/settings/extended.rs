@@ -4,7 +4,7 @@
 
 use super::inert::{DEBUG_ONLY, INERT};
 use super::value::{
-    format_path, parse_required_path, parse_size, parse_switch, parse_whole_number,
+    format_path, parse_choice, parse_required_path, parse_size, parse_switch, parse_whole_number,
 };
 use super::{ArgumentKind, Setting};
 
@@ -96,6 +96,17 @@ static ACTING_OPTIONS: &[Setting] = &[
             parse_whole_number(raw, 0, 3_600_000).map(|number| settings.slow_ms = number as u32)
         },
         show: |settings| settings.slow_ms.to_string(),
+    },
+    Setting {
+        name: "policy",
+        letter: None,
+        argument_kind: ArgumentKind::Value("NAME"),
+        help: "settings of the eviction policy: fixed, or tuned, which tries others in miniature, changes them when that avoids misses, and takes back what did not (stats policy)",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            parse_choice(raw, &["fixed", "tuned"]).map(|name| settings.policy = name)
+        },
+        show: |settings| settings.policy.to_owned(),
     },
     Setting {
         name: "save_on_term",

@@ -379,6 +379,7 @@ mod tests {
         assert!(find_refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
         assert!(find_refusal(&[], &["relaxed_privileges"]).contains("no such option"));
         assert!(!find_refusal(&[], &["foo=1"]).contains("nearest"));
+        assert!(find_refusal(&[], &["policy=lru"]).contains("must be one of fixed, tuned"));
     }
 
     #[test]

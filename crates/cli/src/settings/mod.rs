@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub memory_bytes: u64,
     /// False: a full store refuses instead of evicting.
     pub evict: bool,
+    /// `fixed` or `tuned`: whether the settings of the eviction policy follow the load.
+    pub policy: &'static str,
     /// Largest item; `None` for the default, which depends on the memory.
     pub item_bytes_max: Option<u64>,
     /// Simultaneous connections.
@@ -167,6 +169,7 @@ impl Default for Settings {
             public: false,
             memory_bytes: 64 << 20,
             evict: true,
+            policy: "fixed",
             item_bytes_max: None,
             connections_max: 1024,
             threads: 4,

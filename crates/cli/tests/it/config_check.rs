@@ -25,6 +25,8 @@ const ALL_SETTINGS: &[&str] = &[
     "-m 0",
     "-m 64 -I 128m",
     "-I 2m",
+    "-o policy=tuned",
+    "-M -o policy=tuned",
     "-t 0",
     "-c 0",
     "-c 1000000000",

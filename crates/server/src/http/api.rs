@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use glasscache_store::{HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, PrefixUse, ResizeForecast};
+use glasscache_store::{HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, PrefixUse};
 use serde_json::{Map, Value, json};
 
 use super::history::{History, SERIES, Series};
 use super::request::{Refusal, Request, read_query};
 use crate::session::stats::latency::LATENCY_FIELDS;
-use crate::session::stats::live::{RESIZE_FIELDS, format_fields};
+use crate::session::stats::live::{Field, RESIZE_FIELDS, format_fields};
+use crate::session::stats::policy::{POLICY_FIELDS, SWITCH_FIELDS};
 use crate::session::stats::slow::{SLOW_FIELDS, SlowRow, slow_rows};
 use crate::session::stats::table::StatsContext;
 use crate::session::stats::{read_rows, write_all_tables};
@@ -85,15 +86,27 @@ fn curve_to_json(curve: &LiveCurve) -> Value {
         "sampled_items": curve.sampled_items,
         "rows": rows.collect::<Vec<_>>(),
         "advice": advice.collect::<Vec<_>>(),
-        "resize": curve.resize.as_ref().map(resize_to_json),
+        "resize": curve.resize.as_ref().map(|resize| fields_to_json(RESIZE_FIELDS, resize)),
     })
 }
 
-fn resize_to_json(resize: &ResizeForecast) -> Value {
-    let mut fields = rows_to_json(&format_fields(RESIZE_FIELDS, resize));
-    // The row is absent as long as it is not known.
-    fields.entry("measured").or_insert(Value::Null);
-    Value::Object(fields)
+/// The rows of `subject`; null where one is absent.
+fn fields_to_json<T>(fields: &[Field<T>], subject: &T) -> Map<String, Value> {
+    let mut rows = rows_to_json(&format_fields(fields, subject));
+    for field in fields {
+        rows.entry(field.name).or_insert(Value::Null);
+    }
+    rows
+}
+
+/// `/api/policy`: the settings of the eviction policy, and what was done to them.
+pub(super) fn policy(shared: &Shared, request: &Request) -> Result<Value, Refusal> {
+    let [] = read_query(&request.query, [])?;
+    let policy = &shared.live.report().policy;
+    let switches = policy.last_switches.iter().map(|switch| fields_to_json(SWITCH_FIELDS, switch));
+    let mut document = fields_to_json(POLICY_FIELDS, policy);
+    document.insert("last_switches".to_owned(), switches.collect());
+    Ok(Value::Object(document))
 }
 
 /// `/api/hotkeys?window=1s|1m|1h&by=requests|bytes`.

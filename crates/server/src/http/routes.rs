@@ -20,7 +20,7 @@ use crate::session::stats::{StatRows, read_rows, write_all_tables};
 use crate::shared::Shared;
 
 /// What the main port serves, for the sentence about an unknown path.
-const PATHS: &str = "/, /metrics, /healthz, /livez, /readyz and, below /api/, stats, curve, hotkeys, prefixes, latency, slow, findings, history and events";
+const PATHS: &str = "/, /metrics, /healthz, /livez, /readyz and, below /api/, stats, curve, hotkeys, prefixes, policy, latency, slow, findings, history and events";
 /// Streams of events at once.
 const STREAMS_MAX: usize = 16;
 /// Time between two points of the history, and between two events.
@@ -143,6 +143,7 @@ impl Routes {
             "/api/curve" => api::curve(shared, request),
             "/api/hotkeys" => api::hot_keys(shared, request),
             "/api/prefixes" => api::prefixes(shared, request),
+            "/api/policy" => api::policy(shared, request),
             "/api/latency" => api::latency(shared, request),
             "/api/slow" => api::slow(shared, request),
             "/api/history" => api::history(shared, &self.history, request),

@@ -41,6 +41,8 @@ pub struct Config {
     pub flush_enabled: bool,
     /// False under `-M`: a write is refused when memory is full.
     pub evict: bool,
+    /// `-o policy=tuned`: the settings of the eviction policy follow the load.
+    pub tunes_policy: bool,
     /// True under `-A`: the `shutdown` command works.
     pub shutdown_enabled: bool,
     /// False under `-X`: no `stats cachedump`, no `lru_crawler metadump`.
@@ -268,6 +270,22 @@ impl Listen {
     }
 }
 
+impl Config {
+    /// Checks that no setting of the eviction policy is without effect.
+    ///
+    /// # Errors
+    /// A policy that is tuned where nothing is evicted.
+    pub fn check_policy(&self) -> Result<(), Error> {
+        if self.tunes_policy && !self.evict {
+            return Err(Error::Setting(
+                "policy (-o): tuned has no effect with disable-evictions (-M), nothing is evicted: leave one of them out"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Default for Config {
     /// memcached's defaults, except that it listens to this machine only.
     fn default() -> Config {
@@ -285,6 +303,7 @@ impl Default for Config {
             cas_enabled: true,
             flush_enabled: true,
             evict: true,
+            tunes_policy: false,
             shutdown_enabled: false,
             dump_enabled: true,
             watch_enabled: true,

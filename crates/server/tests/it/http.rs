@@ -76,6 +76,9 @@ fn metrics_have_the_types_and_labels_of_the_exporter_and_follow_the_commands() {
         "memcached_max_connections 1024",
         "memcached_lru_crawler_enabled 1",
         "# TYPE glasscache_loop_iterations_total counter",
+        "glasscache_policy_info{mode=\"fixed\",settings=\"small=10%,main=1,ghost-main=0,ghost=50%,skip=5%\"} 1",
+        "# TYPE glasscache_policy_switches_total counter",
+        "# TYPE glasscache_policy_age_seconds gauge",
         "# TYPE glasscache_loop_iteration_duration_seconds histogram",
     ] {
         assert!(metrics.lines().any(|other| other == line), "{line}: {metrics}");
@@ -285,6 +288,9 @@ fn the_interface_has_the_documented_fields() {
     assert!(read("/api/findings")["findings"].is_array());
     let slow = read("/api/slow");
     assert!(slow["slow_ms"] == 100 && slow["total"].is_u64() && slow["rows"].is_array(), "{slow}");
+    let policy = read("/api/policy");
+    assert_eq!((&policy["mode"], &policy["small_percent"]), (&"fixed".into(), &10.into()));
+    assert!(policy["waiting"].is_string() && policy["last_switches"].is_array(), "{policy}");
     let history = read("/api/history?step=1s");
     assert_eq!((&history["step_s"], &history["series"][0]["name"]), (&1.into(), &"gets".into()));
     for path in [
@@ -294,6 +300,7 @@ fn the_interface_has_the_documented_fields() {
         "/api/hotkeys?by=bytes&by=bytes",
         "/api/history?step=1h",
         "/api/curve?x",
+        "/api/policy?x",
         "/?theme=dark",
     ] {
         assert_eq!(status(&get(address, path)), 400, "{path}");

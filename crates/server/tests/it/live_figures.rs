@@ -229,3 +229,34 @@ fn commands_are_measured_by_what_they_do() {
     }
     assert_eq!(latency["touch:count"], "0");
 }
+
+#[test]
+fn a_tuned_policy_reports_its_settings_and_why_they_stay() {
+    for (tunes_policy, mode, waiting) in [
+        (true, "tuned", "the cache started, was resized or was flushed a short time ago"),
+        (false, "fixed", "the settings are fixed; -o policy=tuned lets them follow the load"),
+    ] {
+        let server = start(Config { tunes_policy, ..live_server::config() }).unwrap();
+        let mut client = Client(BufReader::new(live_server::connect(&server)));
+        let started_at = Instant::now();
+        // The thread that evaluates the load may not have begun.
+        let policy = loop {
+            let policy = client.stats("policy");
+            if policy["mode"] == mode {
+                break policy;
+            }
+            assert!(started_at.elapsed() < PATIENCE, "{policy:?}");
+        };
+        assert_eq!(policy["waiting"], waiting);
+        assert_eq!(policy["settings"], "small=10%,main=1,ghost-main=0,ghost=50%,skip=5%");
+        assert_eq!((&*policy["switches"], &*policy["undos"], &*policy["windows"]), ("0", "0", "0"));
+        assert!(!policy.contains_key("0:from"));
+    }
+}
+
+#[test]
+fn a_policy_that_is_tuned_where_nothing_is_evicted_is_refused() {
+    let config = Config { tunes_policy: true, evict: false, ..live_server::config() };
+    let refusal = start(config).err().map(|error| error.to_string()).unwrap();
+    assert!(refusal.contains("-M") && refusal.contains("no effect"), "{refusal}");
+}

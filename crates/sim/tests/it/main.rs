@@ -5,6 +5,7 @@ mod foreign_parquet;
 mod key_streams;
 mod learned_rules;
 mod live_curve;
+mod live_policy;
 mod naive;
 mod policies;
 mod request_logs;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::segments::Queue;
+use crate::tuning::PolicySettings;
 use crate::{Config, Expiry, GetOptions, PolicyKind, Seconds, SetOptions, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
@@ -92,4 +93,28 @@ fn every_use_counts_in_the_main_queue_and_under_other_policies() {
     assert_eq!(worker.store().queue_of(addr), Queue::Main);
     read(&worker, "item");
     assert_eq!(frequency(&worker, "item"), 1);
+}
+
+#[test]
+fn a_changed_age_applies_to_segments_that_are_filled_from_then_on() {
+    let (mut worker, young_bytes) = new_worker(32 << 20, PolicyKind::default(), 12);
+    let store = Arc::clone(worker.store());
+    set(&mut worker, "before");
+    write(&mut worker, "a", 2 << 12);
+    store.set_policy_settings(PolicySettings { skip_percent: 0, ..PolicySettings::DEFAULT });
+    write(&mut worker, "b", 2 << 12);
+    set(&mut worker, "after");
+    for key in ["before", "after"] {
+        read(&worker, key);
+    }
+    // Nothing was rewritten: the segment of the first item still knows its age.
+    assert_eq!((frequency(&worker, "before"), frequency(&worker, "after")), (0, 1));
+    write(&mut worker, "c", young_bytes);
+    read(&worker, "before");
+    assert_eq!(frequency(&worker, "before"), 1);
+    store.set_policy_settings(PolicySettings::DEFAULT);
+    write(&mut worker, "d", 2 << 12);
+    set(&mut worker, "last");
+    read(&worker, "last");
+    assert_eq!(frequency(&worker, "last"), 0);
 }

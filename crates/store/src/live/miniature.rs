@@ -7,6 +7,7 @@ use super::ghost_tags::GhostTags;
 use super::items::{Item, ItemId, Items, SampledKey};
 use crate::policy::{Decision, EvictionCandidate, Policy, QueueSizes, TwoQueuePolicy};
 use crate::segments::Queue;
+use crate::tuning::PolicySettings;
 
 /// Of what is examined for room at most this many eighths are kept, as in the store.
 const KEPT_EIGHTHS_MAX: u64 = 7;
@@ -39,6 +40,14 @@ pub(super) struct StoredItem {
     pub(super) expires_at: u32,
 }
 
+impl StoredItem {
+    /// The same, stored now: it lives for its whole time to live, where that is known (not 0).
+    pub(super) fn with_ttl(self, ttl_s: u32, now: u32) -> Self {
+        let whole_ttl = if ttl_s > 0 && self.expires_at > 0 { now + ttl_s } else { 0 };
+        StoredItem { expires_at: self.expires_at.max(whole_ttl), ..self }
+    }
+}
+
 /// One miniature store.
 #[derive(Debug, Clone)]
 pub(super) struct Miniature {
@@ -68,6 +77,16 @@ impl Miniature {
             entered_units: 0,
             entered_bytes: 0,
         }
+    }
+
+    /// The settings of its policy.
+    pub(super) fn settings(&self) -> PolicySettings {
+        self.policy.settings
+    }
+
+    /// Changes the settings of its policy; what no longer fits a queue leaves with the next insertions.
+    pub(super) fn change_settings(&mut self, settings: PolicySettings) {
+        self.policy.settings = settings;
     }
 
     /// Number of items.
@@ -121,6 +140,21 @@ impl Miniature {
         is_alive
     }
 
+    /// A read; whether it hits. What the store has found, and this has not, is stored now.
+    pub(super) fn get_or_store(
+        &mut self,
+        key: SampledKey,
+        refilled: Option<StoredItem>,
+        mean_bytes: u64,
+        now: u32,
+    ) -> bool {
+        let is_hit = self.get(key.tag, now);
+        if let Some(refilled) = refilled.filter(|_| !is_hit) {
+            self.set(key, refilled, mean_bytes, now);
+        }
+        is_hit
+    }
+
     /// Counts a use of an item, unless it is young.
     fn count_use(&mut self, id: ItemId) {
         let (entered_units, skips_young) = (self.entered_units, self.skips_young());
@@ -162,6 +196,20 @@ impl Miniature {
             item.expires_at = stored.expires_at;
         }
         self.evict(mean_bytes, now);
+    }
+
+    /// A set; one that fills a miss of the store changes nothing where there was no miss.
+    pub(super) fn set_or_keep(
+        &mut self,
+        key: SampledKey,
+        stored: StoredItem,
+        is_fill: bool,
+        mean_bytes: u64,
+        now: u32,
+    ) {
+        if !(is_fill && self.contains(key.tag, now)) {
+            self.set(key, stored, mean_bytes, now);
+        }
     }
 
     /// Changes when an item expires; it is rewritten, so it is the youngest of its queue.

@@ -3,6 +3,7 @@
 //! Plain data and pure logic: the caller passes events and the time.
 
 mod advice;
+mod candidates;
 mod distinct;
 mod ghost_tags;
 mod hot_keys;
@@ -11,14 +12,17 @@ mod items;
 mod lru;
 mod miniature;
 mod model;
+mod pending_fills;
 mod prefixes;
 mod report;
 mod resize_check;
+mod sampled_keys;
+mod sizing;
 mod window;
 
 pub use input::LiveInput;
 pub use model::LiveModel;
 pub use report::{
     CurvePoint, CurveState, HotKey, HotKeyOrder, HotKeyWindow, LiveCurve, LiveReport, MemoryAdvice,
-    PrefixUse, ResizeForecast, SamplingCosts,
+    PolicyReport, PolicySwitch, PrefixUse, ResizeForecast, SamplingCosts,
 };

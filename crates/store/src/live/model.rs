@@ -1,39 +1,35 @@
 //! The model of a running store: it takes the events of the sampling layer and keeps what is reported up to date.
-//!
-//! How a miniature treats a read in which it and the store differ follows from the look-aside use of a cache, in which
-//! the application stores what it missed:
-//!
-//! | the store | the miniature | then |
-//! |---|---|---|
-//! | hits | misses | it would have been stored now, with its whole TTL: the miniature stores it |
-//! | misses | hits | it would not have been stored: the set that follows within a minute changes nothing there |
-//! | misses | misses | the set that follows stores it |
 
 use std::sync::Arc;
 
 use super::advice;
-use super::distinct::DistinctKeys;
+use super::candidates::Candidates;
 use super::hot_keys::HotKeys;
 use super::input::LiveInput;
-use super::items::SampledKey;
-use super::lru::LruBands;
-use super::miniature::{Capacity, Miniature, StoredItem};
 use super::prefixes::Prefixes;
-use super::report::{CurvePoint, CurveState, LiveCurve, LiveReport, SamplingCosts};
+use super::report::{
+    CurvePoint, CurveState, LiveCurve, LiveReport, PolicyReport, PolicySwitch, SamplingCosts,
+};
 use super::resize_check::ResizeCheck;
-use super::window::{GROUPS, PRESENT, SIZE_COUNT, SIZES, Window};
+use super::sampled_keys::SampledKeys;
+use super::sizing::Sizing;
+use super::window::{SIZE_COUNT, SIZES};
 use crate::counters::Counters;
-use crate::footprint::record_bytes;
-use crate::policy::TwoQueuePolicy;
-use crate::request::{KeyHash, Seconds};
-use crate::sampling::{self, Event, EventKind, KEYS_PER_SAMPLE_MAX};
+use crate::request::Seconds;
+use crate::sampling::{self, Event, KEYS_PER_SAMPLE_MAX};
 use crate::store::Store;
+use crate::tuning::{CacheTotals, PolicySettings, SwitchRecord};
 
 /// All that is held for the sampling takes at most this fraction of `-m`, and may take the minimum anyway.
 const MEMORY_DIVISOR: u64 = 200;
 const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// More than this gains nothing.
 const MEMORY_BYTES_MAX: u64 = 4 << 20;
+/// With the candidates of a policy that tunes itself, all three are larger by this: 0.7 % of `-m`.
+const TUNED_MEMORY_FIFTHS: u64 = 7;
+
+/// Changes of the settings that are reported.
+const SWITCHES_REPORTED: usize = 8;
 
 /// Events about sampled keys between two looks at the memory that they take: some 30 KB at all sizes together.
 const EVENTS_PER_MEMORY_CHECK: u32 = 128;
@@ -58,18 +54,6 @@ const REQUEST_SAMPLES_PER_S: u64 = 4000;
 const REQUEST_INTERVAL_MIN: u64 = 8;
 const REQUEST_INTERVAL_MAX: u64 = 1024;
 
-/// A set this long after a miss of the same key fills it.
-const FILL_S: u32 = 60;
-
-/// Entries of the table of misses that have not been filled.
-const PENDING_FILLS: usize = 512;
-
-/// Live bytes per byte of memory, before the store is full and shows its own.
-const UTILISATION_START: f64 = 0.93;
-
-/// The mean size of new items is taken over about this many sampled ones.
-const MEAN_WINDOW: f64 = 64.0;
-
 /// After this time a store that has never evicted is as warm as it gets.
 const WARM_AFTER_S: u32 = 900;
 
@@ -80,6 +64,10 @@ const CHOICE_INTERVAL_MS: u64 = 250;
 pub struct LiveModel {
     store: Arc<Store>,
     sample: SampledKeys,
+    /// The candidates for the settings of the policy, if those are tuned.
+    candidates: Option<Candidates>,
+    /// When the settings of the policy were changed last.
+    settings_since_ms: u64,
     hot_keys: HotKeys,
     prefixes: Prefixes,
     costs: SamplingCosts,
@@ -97,31 +85,14 @@ pub struct LiveModel {
     started_at: Seconds,
 }
 
-/// The sampled keys at each size.
-struct SampledKeys {
-    /// One in this many keys is sampled.
-    keys_per_sample: u32,
-    miniatures: [Miniature; SIZE_COUNT],
-    lru: LruBands<SIZE_COUNT>,
-    distinct: DistinctKeys,
-    pending: PendingFills,
-    window: Window,
-    mean_bytes: f64,
-}
-
 impl LiveModel {
-    /// A model of a store that samples; a prefix of a key ends with `delimiter`.
-    pub fn new(store: &Arc<Store>, delimiter: u8, input: LiveInput) -> Self {
+    /// A model of a store that samples; a prefix of a key ends with `delimiter`. With `tunes_policy` it changes the
+    /// settings of the store's policy when others would miss less.
+    pub fn new(store: &Arc<Store>, delimiter: u8, tunes_policy: bool, input: LiveInput) -> Self {
         LiveModel {
-            sample: SampledKeys {
-                keys_per_sample: 1,
-                miniatures: std::array::from_fn(|_| Miniature::new(TwoQueuePolicy::OWN)),
-                lru: LruBands::default(),
-                distinct: DistinctKeys::default(),
-                pending: PendingFills::default(),
-                window: Window::default(),
-                mean_bytes: 0.0,
-            },
+            sample: SampledKeys::new(),
+            candidates: tunes_policy.then(Candidates::new),
+            settings_since_ms: input.elapsed_ms,
             hot_keys: HotKeys::default(),
             prefixes: Prefixes::new(delimiter),
             costs: SamplingCosts { keys_per_sample: 1, ..SamplingCosts::default() },
@@ -150,7 +121,7 @@ impl LiveModel {
         let event_count = self.take_events();
         if input.elapsed_ms.saturating_sub(self.last_choice_ms) >= CHOICE_INTERVAL_MS {
             self.last_choice_ms = input.elapsed_ms;
-            self.hot_keys.choose_exact(&self.store.sampling, self.sample.keys_per_sample);
+            self.choose_sampled();
         }
         let elapsed_ms = input.elapsed_ms.saturating_sub(self.last_second.elapsed_ms);
         (event_count, (elapsed_ms >= 1000).then(|| self.end_second(input)))
@@ -165,8 +136,8 @@ impl LiveModel {
                 request_count += 1;
                 self.hot_keys.add_request(event);
                 self.prefixes.add_request(event);
-            } else if sampling::is_sampled(event.hash, self.sample.keys_per_sample) {
-                self.sample.apply(event);
+            } else {
+                self.apply(event);
                 sampled_count += 1;
                 if sampled_count % EVENTS_PER_MEMORY_CHECK == 0 {
                     self.keep_memory_limit();
@@ -181,17 +152,51 @@ impl LiveModel {
         event_count
     }
 
+    /// An event of a sampled key.
+    fn apply(&mut self, event: &Event<'_>) {
+        if sampling::is_sampled(event.hash, self.sample.keys_per_sample) {
+            self.sample.apply(event);
+        }
+        let mean_bytes = self.sample.mean_bytes as u64;
+        let samples_too = |candidates: &&mut Candidates| {
+            sampling::is_sampled(event.hash, candidates.keys_per_sample())
+        };
+        if let Some(candidates) = self.candidates.as_mut().filter(samples_too) {
+            candidates.apply(event, mean_bytes);
+        }
+    }
+
+    /// Lets the store sample as many keys as the larger of the samples needs.
+    fn choose_sampled(&mut self) {
+        let keys_per_sample =
+            self.candidates.as_ref().map_or(u32::MAX, Candidates::keys_per_sample);
+        self.hot_keys
+            .choose_exact(&self.store.sampling, keys_per_sample.min(self.sample.keys_per_sample));
+    }
+
     /// Reports fewer requests or, if they are not what fills the rings, samples fewer keys, as long as enough will be left
     /// when the store is full.
     fn follow_drops(&mut self, are_mostly_requests: bool) {
         let interval = self.store.sampling.request_interval();
-        let items_if_full =
-            self.sample.present().capacity_bytes() as f64 / self.sample.mean_bytes.max(1.0);
         if are_mostly_requests && u64::from(interval) < REQUEST_INTERVAL_MAX {
             self.store.sampling.set_request_interval(interval * 2);
-        } else if items_if_full / 2.0 >= ITEMS_MIN as f64 {
+        } else if self.curve_may_halve() || self.candidates_may_halve() {
             self.lower_rate();
         }
+    }
+
+    /// Whether half of the sampled keys are enough for a curve when the store is full.
+    fn curve_may_halve(&self) -> bool {
+        self.sample.items_if_full() / 2.0 >= ITEMS_MIN as f64
+    }
+
+    /// The same of the candidates.
+    fn candidates_may_halve(&self) -> bool {
+        let items_if_full = |candidates: &Candidates| {
+            self.sample.items_if_full() * f64::from(self.sample.keys_per_sample)
+                / f64::from(candidates.keys_per_sample())
+        };
+        self.candidates.as_ref().map(items_if_full).is_some_and(Candidates::may_halve)
     }
 
     fn end_second(&mut self, input: LiveInput) -> LiveReport {
@@ -209,11 +214,69 @@ impl LiveModel {
         self.costs.memory_bytes = self.used_bytes();
         let curve = self.curve(&counters, &input);
         self.last_curve.clone_from(&curve);
+        let is_warm = matches!(curve.state, CurveState::Ok | CurveState::TooFew);
+        self.tune(&counters, is_warm);
         LiveReport {
             curve,
             hot_keys: self.hot_keys.report(),
             prefixes: self.prefixes.report(),
             costs: self.costs,
+            policy: self.policy(),
+        }
+    }
+
+    /// What the store has done until the last second, for the candidates.
+    fn totals(&self, items: u64) -> CacheTotals {
+        let LiveInput { gets, misses, elapsed_ms, .. } = self.last_second;
+        CacheTotals { requests: gets, miss_cost: misses, items, now_s: Some(elapsed_ms / 1000) }
+    }
+
+    /// Lets the settings of the policy follow the candidates.
+    fn tune(&mut self, counters: &Counters, is_warm: bool) {
+        let totals = self.totals(counters.items);
+        let Some(candidates) = &mut self.candidates else {
+            return;
+        };
+        if let Some(settings) = candidates.end_second(&totals, is_warm) {
+            self.store.set_policy_settings(settings);
+            self.sample.change_settings(settings);
+            self.settings_since_ms = self.last_second.elapsed_ms;
+        }
+    }
+
+    /// The settings of the policy, and what was done to them.
+    pub fn policy(&self) -> PolicyReport {
+        let now_ms = self.last_second.elapsed_ms;
+        let fixed = PolicyReport {
+            settings: self.store.policy_settings().unwrap_or(PolicySettings::DEFAULT),
+            age_s: now_ms.saturating_sub(self.settings_since_ms) / 1000,
+            ..PolicyReport::default()
+        };
+        let Some(candidates) = &self.candidates else {
+            return fixed;
+        };
+        let (tuner, controller) = (candidates.tuner(), candidates.tuner().controller());
+        let to_switch = |record: &SwitchRecord| PolicySwitch {
+            from: PolicySettings::of_candidate(record.from),
+            to: PolicySettings::of_candidate(record.to),
+            age_s: (now_ms / 1000).saturating_sub(record.now_s.unwrap_or(0)),
+            record: *record,
+        };
+        PolicyReport {
+            is_tuned: true,
+            wait_reason: Some(controller.wait_reason()),
+            windows: tuner.window_count(),
+            switches: controller.switch_count(),
+            undos: controller.undo_count(),
+            sampled_items: candidates.item_count() as u64,
+            keys_per_sample: candidates.keys_per_sample(),
+            last_switches: controller
+                .records()
+                .rev()
+                .take(SWITCHES_REPORTED)
+                .map(to_switch)
+                .collect(),
+            ..fixed
         }
     }
 
@@ -228,6 +291,7 @@ impl LiveModel {
         let generation = self.store.segments.flushes.living_generation_min();
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.sample.clear();
+            self.candidates.iter_mut().for_each(Candidates::clear);
             self.resize_check.clear();
             self.set_cold(CurveState::Warming, now);
         }
@@ -241,38 +305,31 @@ impl LiveModel {
 
     /// The capacities at all sizes: the live bytes that the store holds at its own, and the memory that its index leaves.
     fn update_capacities(&mut self, counters: &Counters) {
-        let keys_per_sample = f64::from(self.sample.keys_per_sample);
-        let memory_bytes = self.memory_bytes as f64;
-        let index_bytes = (counters.index_bytes + counters.ghost_bytes) as f64;
-        let outside_bytes = |memory_bytes: f64| {
-            crate::store::index_outside_bytes(memory_bytes as u64, self.store.config().workers)
-                as f64
+        let sizing = Sizing {
+            memory_bytes: self.memory_bytes as f64,
+            index_bytes: counters.index_bytes as f64,
+            ghost_bytes: counters.ghost_bytes as f64,
+            item_bytes: (counters.evictions > 0).then_some(counters.item_bytes as f64),
+            workers: self.store.config().workers,
         };
-        let item_memory = |factor: f64| {
-            let memory_bytes = memory_bytes * factor;
-            memory_bytes - (index_bytes * factor - outside_bytes(memory_bytes)).max(0.0)
-        };
-        let utilisation = if counters.evictions > 0 {
-            (counters.item_bytes as f64 / item_memory(1.0)).clamp(0.5, 1.0)
-        } else {
-            UTILISATION_START
-        };
+        let settings = self.store.policy_settings().unwrap_or(PolicySettings::DEFAULT);
+        let keys_per_sample = self.sample.keys_per_sample;
         let mut lru_capacities = [0; SIZE_COUNT];
         for ((miniature, factor), lru_capacity) in
             self.sample.miniatures.iter_mut().zip(SIZES).zip(&mut lru_capacities)
         {
-            let bytes = (item_memory(factor) * utilisation / keys_per_sample) as u64;
-            let items = miniature.item_count() as f64 * keys_per_sample;
-            let ghost_tags =
-                self.store.ghost_tags_for(items as usize, (memory_bytes * factor) as u64);
-            miniature.set_capacity(Capacity {
-                bytes,
-                ghost_tags: (ghost_tags as f64 / keys_per_sample) as usize,
-                keep_budget_bytes: bytes / KEEP_BUDGET_DIVISOR,
-            });
-            *lru_capacity = bytes;
+            let items = miniature.item_count();
+            let capacity = sizing.capacity(factor, settings, keys_per_sample, items);
+            miniature.set_capacity(capacity);
+            *lru_capacity = capacity.bytes;
         }
         self.sample.lru.set_capacities(lru_capacities);
+        if let Some(candidates) = &mut self.candidates {
+            let keys_per_sample = candidates.keys_per_sample();
+            candidates.set_capacities(|settings, items| {
+                sizing.capacity_with_ghost(settings, keys_per_sample, items)
+            });
+        }
     }
 
     /// Lets the rates follow memory, CPU time and dropped events.
@@ -290,11 +347,16 @@ impl LiveModel {
         let elapsed_us = input.elapsed_ms.saturating_sub(before.elapsed_ms) * 1000;
         let cpu_us = input.cpu_us.saturating_sub(before.cpu_us);
         let process_cpu_us = input.process_cpu_us.saturating_sub(before.process_cpu_us);
-        let may_lower = self.sample.present().item_count() / 2 >= ITEMS_MIN;
-        let is_over_share = cpu_us * 1000 > elapsed_us.max(process_cpu_us) * CPU_PER_MILLE;
+        // The candidates stop rather than take more than their share.
+        let may_lower = self.sample.present().item_count() / 2 >= ITEMS_MIN
+            || self.candidates.as_ref().is_some_and(Candidates::may_lower_rate);
+        let share_us = elapsed_us.max(process_cpu_us) * CPU_PER_MILLE / 1000;
+        let is_over_share = cpu_us > share_us;
         let is_over_limit = cpu_us * 1000 > elapsed_us * CPU_PER_MILLE_MAX;
         if may_lower && is_over_share || is_over_limit {
             self.lower_rate();
+        } else if cpu_us * 2 < share_us && self.raise_candidates_rate() {
+            // What the thread takes doubles at most.
         } else if self.sample.present().item_count() < ITEMS_MIN / 2
             && self.sample.keys_per_sample > 1
             && cpu_us * 8000 < elapsed_us * CPU_PER_MILLE
@@ -309,32 +371,81 @@ impl LiveModel {
     /// Samples fewer keys until the memory for it is below its limit.
     fn keep_memory_limit(&mut self) {
         while self.used_bytes() > self.memory_limit_bytes() && self.lower_rate() {}
+        if self.candidates.as_ref().is_some_and(Candidates::has_too_many_items) {
+            self.lower_candidates_rate();
+        }
     }
 
-    /// Samples half of the keys; false if it is one in the maximum already.
+    /// Samples half of the keys, for the curve as long as that leaves enough for it, then for the candidates, which need
+    /// more; false if it is one in the maximum already.
     fn lower_rate(&mut self) -> bool {
-        let may_lower = self.sample.keys_per_sample < KEYS_PER_SAMPLE_MAX;
-        if may_lower {
-            // What was inserted so far counts as half as much from now on, as the capacity does.
-            let inserted_before = self.sample.present().inserted_bytes();
-            self.sample.lower_rate();
-            let since = inserted_before - self.cold_since_bytes;
-            self.cold_since_bytes = inserted_before - since / 2;
-            let counters = self.store.counters();
-            self.update_capacities(&counters);
-            self.hot_keys.choose_exact(&self.store.sampling, self.sample.keys_per_sample);
+        let may_lower_curve = self.sample.keys_per_sample < KEYS_PER_SAMPLE_MAX;
+        if may_lower_curve && (self.candidates.is_none() || self.curve_may_halve()) {
+            self.lower_curve_rate();
+            return true;
         }
-        may_lower
+        if self.lower_candidates_rate() {
+            return true;
+        }
+        if may_lower_curve {
+            self.lower_curve_rate();
+        }
+        may_lower_curve
+    }
+
+    fn lower_curve_rate(&mut self) {
+        // What was inserted so far counts as half as much from now on, as the capacity does.
+        let inserted_before = self.sample.present().inserted_bytes();
+        self.sample.lower_rate();
+        let since = inserted_before - self.cold_since_bytes;
+        self.cold_since_bytes = inserted_before - since / 2;
+        self.follow_rates();
+    }
+
+    /// Samples half of the keys for the candidates; false if it is one in the maximum already, or there are none.
+    fn lower_candidates_rate(&mut self) -> bool {
+        let totals = self.totals(0);
+        let may_lower = |candidates: &&mut Candidates| candidates.may_lower_rate();
+        let Some(candidates) = self.candidates.as_mut().filter(may_lower) else {
+            return false;
+        };
+        candidates.lower_rate(&totals);
+        self.follow_rates();
+        true
+    }
+
+    /// Samples twice as many keys for the candidates, if there are too few items of them and memory for more.
+    fn raise_candidates_rate(&mut self) -> bool {
+        let memory_left = self.memory_limit_bytes().saturating_sub(self.used_bytes());
+        let totals = self.totals(self.store.counters().items);
+        let should_raise = |candidates: &&mut Candidates| {
+            candidates.should_raise_rate() && candidates.memory_bytes() as u64 <= memory_left
+        };
+        let Some(candidates) = self.candidates.as_mut().filter(should_raise) else {
+            return false;
+        };
+        candidates.raise_rate(&totals);
+        self.follow_rates();
+        true
+    }
+
+    /// Lets capacities and the store follow changed rates.
+    fn follow_rates(&mut self) {
+        let counters = self.store.counters();
+        self.update_capacities(&counters);
+        self.choose_sampled();
     }
 
     fn memory_limit_bytes(&self) -> u64 {
-        (self.memory_bytes / MEMORY_DIVISOR).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX)
+        let bytes = (self.memory_bytes / MEMORY_DIVISOR).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        if self.candidates.is_some() { bytes * TUNED_MEMORY_FIFTHS / 5 } else { bytes }
     }
 
     fn used_bytes(&self) -> u64 {
         let parts = [
             self.store.sampling.memory_bytes(),
             self.sample.memory_bytes(),
+            self.candidates.as_ref().map_or(0, Candidates::memory_bytes),
             self.hot_keys.memory_bytes(),
             self.prefixes.memory_bytes(),
         ];
@@ -392,155 +503,5 @@ impl LiveModel {
             curve.advice = advice::advise(&curve);
         }
         curve
-    }
-}
-
-/// The store may keep four segments beyond the share of a sweep, of 512.
-const KEEP_BUDGET_DIVISOR: u64 = 128;
-
-impl SampledKeys {
-    /// The miniature of the present size.
-    fn present(&self) -> &Miniature {
-        let [_, _, _, present, ..] = &self.miniatures;
-        const { assert!(PRESENT == 3) };
-        present
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.miniatures.iter().map(Miniature::memory_bytes).sum::<usize>()
-            + self.lru.memory_bytes()
-            + self.distinct.memory_bytes()
-            + self.window.memory_bytes()
-            + size_of::<PendingFills>()
-    }
-
-    fn lower_rate(&mut self) {
-        self.keys_per_sample *= 2;
-        let level_min = self.keys_per_sample.ilog2() as u8;
-        self.miniatures.iter_mut().for_each(|miniature| miniature.retain_level(level_min));
-        self.lru.retain_level(level_min);
-        self.distinct.retain_level(level_min);
-    }
-
-    fn clear(&mut self) {
-        self.miniatures.iter_mut().for_each(Miniature::clear);
-        self.lru.clear();
-    }
-
-    fn apply(&mut self, event: &Event<'_>) {
-        let key = sampled_key(event.hash);
-        let now = event.at.0;
-        let stored = StoredItem { bytes: stored_bytes(event), expires_at: event.expires_at };
-        match event.kind {
-            EventKind::GetHit | EventKind::GetMiss => {
-                self.apply_read(key, stored, event.kind == EventKind::GetHit, now);
-            }
-            EventKind::Set => self.apply_set(key, stored, now),
-            EventKind::Delete => {
-                self.miniatures.iter_mut().for_each(|miniature| miniature.delete(key.tag));
-                self.lru.delete(key.tag);
-                self.distinct.delete(key.tag);
-            }
-            EventKind::Touch => {
-                let expires_at = event.expires_at;
-                for miniature in &mut self.miniatures {
-                    miniature.touch(key.tag, expires_at, now);
-                }
-                self.lru.touch(key.tag, expires_at, now);
-                self.distinct.touch(key.tag, expires_at);
-            }
-        }
-    }
-
-    fn apply_read(&mut self, key: SampledKey, stored: StoredItem, is_hit: bool, now: u32) {
-        let scale = self.keys_per_sample as f32;
-        let ttl_s = self.lru.ttl_s(key.tag);
-        let lru_hit_from = self.lru.get(key.tag, now);
-        let mean_bytes = self.mean_bytes as u64;
-        // Stored now it would live for its whole TTL.
-        let whole_ttl = if ttl_s > 0 && stored.expires_at > 0 { now + ttl_s } else { 0 };
-        let refilled = StoredItem { expires_at: stored.expires_at.max(whole_ttl), ..stored };
-        let mut missed = [false; SIZE_COUNT];
-        for (miniature, missed) in self.miniatures.iter_mut().zip(&mut missed) {
-            *missed = !miniature.get(key.tag, now);
-            if *missed && is_hit {
-                miniature.set(key, refilled, mean_bytes, now);
-            }
-        }
-        if is_hit && lru_hit_from == SIZE_COUNT {
-            self.lru.set(key, stored, now);
-        }
-        if !is_hit {
-            self.pending.add(key.tag, now);
-        }
-        let group = key.tag as usize % GROUPS;
-        self.window.count_read(group, scale, missed, lru_hit_from, now);
-        match self.distinct.get(key.tag, now) {
-            Some(true) if !is_hit => {
-                let scale = self.distinct.scale() * f64::from(self.keys_per_sample);
-                self.window.count_avoidable(scale, now);
-            }
-            Some(false) if is_hit => self.distinct.set(key, stored, now),
-            _ => {}
-        }
-    }
-
-    fn apply_set(&mut self, key: SampledKey, stored: StoredItem, now: u32) {
-        let is_fill = self.pending.take(key.tag, now);
-        if is_fill || self.mean_bytes == 0.0 {
-            let window = if self.mean_bytes == 0.0 { 1.0 } else { MEAN_WINDOW };
-            self.mean_bytes += (f64::from(stored.bytes) - self.mean_bytes) / window;
-        }
-        let mean_bytes = self.mean_bytes as u64;
-        for miniature in &mut self.miniatures {
-            if !(is_fill && miniature.contains(key.tag, now)) {
-                miniature.set(key, stored, mean_bytes, now);
-            }
-        }
-        self.lru.set(key, stored, now);
-        self.distinct.set(key, stored, now);
-    }
-}
-
-/// What the sample knows of a key.
-fn sampled_key(hash: KeyHash) -> SampledKey {
-    // Other bits than those by which keys are sampled.
-    let tag = (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS) as u32;
-    SampledKey { tag, level: sampling::level_of(hash) }
-}
-
-/// Bytes of an item's record, as the store writes it.
-fn stored_bytes(event: &Event<'_>) -> u32 {
-    let expiry_bytes = if event.expires_at == 0 { 0 } else { EXPIRY_BYTES };
-    record_bytes(event.key_bytes.into(), event.value_bytes) as u32 + expiry_bytes
-}
-
-/// Bytes of an expiry in a record.
-const EXPIRY_BYTES: u32 = 2;
-
-/// Misses of the store that were not filled so far: one for each slot, the last.
-struct PendingFills([(u32, u32); PENDING_FILLS]);
-
-impl Default for PendingFills {
-    fn default() -> Self {
-        PendingFills([(0, 0); PENDING_FILLS])
-    }
-}
-
-impl PendingFills {
-    fn add(&mut self, tag: u32, now: u32) {
-        if let Some(slot) = self.0.get_mut(tag as usize % PENDING_FILLS) {
-            *slot = (tag, now);
-        }
-    }
-
-    /// Whether a set of this key fills a miss, which it ends.
-    fn take(&mut self, tag: u32, now: u32) -> bool {
-        let slot = self.0.get_mut(tag as usize % PENDING_FILLS);
-        let Some(slot) = slot.filter(|(slot_tag, _)| *slot_tag == tag) else {
-            return false;
-        };
-        let (_, missed_at) = std::mem::take(slot);
-        now.saturating_sub(missed_at) <= FILL_S
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::tuning::{PolicySettings, SwitchRecord, WaitReason};
+
 /// Everything that is reported of the load, as it was at one second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LiveReport {
@@ -13,6 +15,8 @@ pub struct LiveReport {
     pub prefixes: Vec<PrefixUse>,
     /// What the sampling costs.
     pub costs: SamplingCosts,
+    /// The settings of the eviction policy, and what was done to them.
+    pub policy: PolicyReport,
 }
 
 impl LiveReport {
@@ -256,6 +260,61 @@ pub struct PrefixUse {
     pub no_ttl_share: f64,
     /// The median TTL of the rest in seconds, to a factor of two; 0 if there is none.
     pub ttl_s_median: u32,
+}
+
+/// The settings of the eviction policy, and what was done to them since the start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyReport {
+    /// Whether the settings are chosen from the load.
+    pub is_tuned: bool,
+    /// The settings now.
+    pub settings: PolicySettings,
+    /// How long they have been in use, in seconds.
+    pub age_s: u64,
+    /// Why they are not changed now; `None` if they are fixed.
+    pub wait_reason: Option<WaitReason>,
+    /// Windows in which the candidates were compared.
+    pub windows: u64,
+    /// Changes of the settings.
+    pub switches: u64,
+    /// Changes that took another one back.
+    pub undos: u64,
+    /// Sampled items that are stored, with which the candidates are compared.
+    pub sampled_items: u64,
+    /// One in this many keys is sampled for that; 0 if the settings are fixed.
+    pub keys_per_sample: u32,
+    /// The last changes, the latest first.
+    pub last_switches: Vec<PolicySwitch>,
+}
+
+impl Default for PolicyReport {
+    fn default() -> Self {
+        PolicyReport {
+            is_tuned: false,
+            settings: PolicySettings::DEFAULT,
+            age_s: 0,
+            wait_reason: None,
+            windows: 0,
+            switches: 0,
+            undos: 0,
+            sampled_items: 0,
+            keys_per_sample: 0,
+            last_switches: Vec::new(),
+        }
+    }
+}
+
+/// One change of the settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PolicySwitch {
+    /// The settings before.
+    pub from: PolicySettings,
+    /// The settings after.
+    pub to: PolicySettings,
+    /// How long ago it was, in seconds.
+    pub age_s: u64,
+    /// What was expected, and what came.
+    pub record: SwitchRecord,
 }
 
 /// What the sampling costs.

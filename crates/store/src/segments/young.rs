@@ -15,15 +15,16 @@ const PARTS_PER_SEGMENT: usize = 16;
 
 impl Segments {
     /// Records where the items of a segment for new ones stand, of which `used_bytes` bytes are filled: each is young until
-    /// `young_bytes` bytes were written after it.
+    /// `young_bytes` bytes were written after it; with 0 none is.
     pub(crate) fn record_age(&self, id: SegmentId, used_bytes: usize, young_bytes: u64) {
-        if young_bytes > 0 {
-            let uses_count_from = (self.entered_bytes.load(Ordering::Relaxed) + young_bytes)
+        let uses_count_from = match young_bytes {
+            0 => 0,
+            _ => (self.entered_bytes.load(Ordering::Relaxed) + young_bytes)
                 .saturating_sub(used_bytes as u64)
-                .max(1);
-            // Readers see it through the slot that publishes an item of the segment.
-            self.identity(id).uses_count_from.store(uses_count_from, Ordering::Relaxed);
-        }
+                .max(1),
+        };
+        // Readers see it through the slot that publishes an item of the segment.
+        self.identity(id).uses_count_from.store(uses_count_from, Ordering::Relaxed);
     }
 
     /// Counts the bytes of a new item, which end at `used_bytes` of its segment; whether they fill a part of it.

@@ -108,6 +108,8 @@ pub enum WaitReason {
     /// The cache has started, or was resized or flushed, a short time ago.
     #[default]
     Disturbed,
+    /// There are not as many sampled items as a comparison needs.
+    TooFewItems,
     /// The last switch is still compared with its forecast.
     OnTrial,
     /// The last switch failed.
@@ -126,6 +128,7 @@ impl fmt::Display for WaitReason {
             WaitReason::Disturbed => {
                 "the cache started, was resized or was flushed a short time ago"
             }
+            WaitReason::TooFewItems => "there are too few items for a decision",
             WaitReason::OnTrial => "the last switch is still compared with its forecast",
             WaitReason::Rehearsing => {
                 "other settings are better, but a change to them has not paid yet"
@@ -301,10 +304,12 @@ pub struct Controller {
     ratios: VecDeque<f64>,
     wait_windows: u32,
     wait_windows_left: u32,
-    silent_until: Option<u64>,
+    /// Nothing is decided before so many gets, for this reason.
+    silent_until: Option<(u64, WaitReason)>,
     wait_reason: WaitReason,
     records: VecDeque<SwitchRecord>,
     switch_count: u64,
+    undo_count: u64,
 }
 
 impl Controller {
@@ -323,6 +328,7 @@ impl Controller {
             wait_reason: WaitReason::Disturbed,
             records: VecDeque::new(),
             switch_count: 0,
+            undo_count: 0,
         }
     }
 
@@ -337,7 +343,7 @@ impl Controller {
     }
 
     /// The last switches, the oldest first.
-    pub fn records(&self) -> impl Iterator<Item = &SwitchRecord> {
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = &SwitchRecord> {
         self.records.iter()
     }
 
@@ -346,16 +352,22 @@ impl Controller {
         self.switch_count
     }
 
-    /// Decides nothing for a while: the memory was resized, or items were flushed.
-    pub fn be_silent(&mut self, requests: u64, items: u64) {
-        self.silent_until = Some(requests + SILENT_REQUESTS_PER_ITEM * items);
+    /// Those of them that took another one back.
+    pub fn undo_count(&self) -> u64 {
+        self.undo_count
+    }
+
+    /// Decides nothing for a while, for example because the memory was resized or items were flushed.
+    pub fn be_silent(&mut self, requests: u64, items: u64, reason: WaitReason) {
+        self.silent_until = Some((requests + SILENT_REQUESTS_PER_ITEM * items, reason));
+        self.wait_reason = reason;
         self.forget_evidence();
     }
 
     /// Takes the counts of a window that has ended.
     pub fn end_window(&mut self, window: &Window<'_>) -> Action {
-        if self.silent_until.is_some_and(|until| window.requests < until) {
-            self.wait_reason = WaitReason::Disturbed;
+        if let Some((_, reason)) = self.silent_until.filter(|(until, _)| window.requests < *until) {
+            self.wait_reason = reason;
             self.forget_evidence();
             return Action::EndCopy;
         }
@@ -462,6 +474,7 @@ impl Controller {
             return Action::None;
         };
         record.is_undone = true;
+        self.undo_count += 1;
         let settings_before = if is_on_trial { record.from } else { 0 };
         self.wait_windows_left = self.wait_windows;
         if reason == SwitchReason::ForecastMissed || !has_gained {
@@ -653,6 +666,7 @@ mod tests {
         }
         assert_eq!(waits, [4, 8, 16, 32, 64, 64]);
         assert!(run.controller.records().filter(|record| record.is_undone).count() == 6);
+        assert_eq!((run.controller.switch_count(), run.controller.undo_count()), (12, 6));
     }
 
     #[test]
@@ -670,7 +684,7 @@ mod tests {
     fn nothing_is_decided_shortly_after_a_disturbance() {
         let mut run = Run::new();
         for _ in 0..20 {
-            run.controller.be_silent(run.requests, 4000);
+            run.controller.be_silent(run.requests, 4000, WaitReason::Disturbed);
             assert_eq!(run.window(100, 50, 1.0), Action::EndCopy);
             assert_eq!(run.controller.wait_reason(), WaitReason::Disturbed);
         }

@@ -1,6 +1,7 @@
 //! The five settings of the eviction policy that can be changed while it runs, and the ones that a tuned policy chooses from.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Settings of a small queue, a main queue and a ghost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +42,7 @@ impl PolicySettings {
         Self::new(1, 1, true, 400, 0),
     ];
 
-    const fn new(
+    pub(crate) const fn new(
         small_percent: u8,
         promotion_uses: u8,
         ghost_promotes: bool,
@@ -49,6 +50,11 @@ impl PolicySettings {
         skip_percent: u8,
     ) -> Self {
         Self { small_percent, promotion_uses, ghost_promotes, ghost_percent, skip_percent }
+    }
+
+    /// The settings of one of [`Self::CANDIDATES`].
+    pub fn of_candidate(index: usize) -> Self {
+        Self::CANDIDATES.get(index).copied().unwrap_or(Self::DEFAULT)
     }
 
     /// Whether the next victim is in the small queue, when the queues hold so many bytes.
@@ -76,6 +82,50 @@ impl PolicySettings {
     }
 }
 
+/// Settings that are changed while others read them.
+#[derive(Debug)]
+pub(crate) struct ChangeableSettings(AtomicU64);
+
+impl ChangeableSettings {
+    pub(crate) fn new(settings: PolicySettings) -> Self {
+        Self(AtomicU64::new(to_word(settings)))
+    }
+
+    /// The settings at this moment.
+    pub(crate) fn get(&self) -> PolicySettings {
+        let word = self.0.load(Ordering::Relaxed);
+        let [small_percent, promotion_uses, ghost_promotes, skip_percent, ghost @ ..] =
+            word.to_le_bytes();
+        let [ghost_low, ghost_high, ..] = ghost;
+        PolicySettings {
+            small_percent,
+            promotion_uses,
+            ghost_promotes: ghost_promotes != 0,
+            ghost_percent: u16::from_le_bytes([ghost_low, ghost_high]),
+            skip_percent,
+        }
+    }
+
+    /// Changes all of them at once.
+    pub(crate) fn set(&self, settings: PolicySettings) {
+        self.0.store(to_word(settings), Ordering::Relaxed);
+    }
+}
+
+fn to_word(settings: PolicySettings) -> u64 {
+    let [ghost_low, ghost_high] = settings.ghost_percent.to_le_bytes();
+    u64::from_le_bytes([
+        settings.small_percent,
+        settings.promotion_uses,
+        u8::from(settings.ghost_promotes),
+        settings.skip_percent,
+        ghost_low,
+        ghost_high,
+        0,
+        0,
+    ])
+}
+
 /// Uses that an item needs more than one of `bytes_max` bytes.
 fn additional_uses(bytes: u64, bytes_max: u64) -> u8 {
     u8::from(bytes > bytes_max) + u8::from(bytes > bytes_max.saturating_mul(4))
@@ -91,5 +141,21 @@ impl fmt::Display for PolicySettings {
             "small={small_percent}%,main={promotion_uses},ghost-main={ghost_main},\
              ghost={ghost_percent}%,skip={skip_percent}%"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changeable_settings_keep_each_of_them() {
+        let without_ghost = PolicySettings::new(90, 4, false, 65_535, 100);
+        let shared = ChangeableSettings::new(PolicySettings::DEFAULT);
+        assert_eq!(shared.get(), PolicySettings::DEFAULT);
+        for settings in PolicySettings::CANDIDATES.into_iter().chain([without_ghost]) {
+            shared.set(settings);
+            assert_eq!(shared.get(), settings);
+        }
     }
 }

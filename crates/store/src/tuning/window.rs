@@ -12,22 +12,25 @@ pub fn group_of_hash(hash: u64) -> usize {
 }
 
 /// Items that a sample has: enough for differences of one per cent, few enough to be cheap.
-const SAMPLED_ITEMS: u64 = 8192;
+pub(crate) const SAMPLED_ITEMS: u64 = 8192;
 
 /// The fewest items of a sample with which anything is decided.
-const SAMPLED_ITEMS_MIN: u64 = 2000;
+pub(crate) const SAMPLED_ITEMS_MIN: u64 = 2000;
 
 /// The fewest items where every key is sampled.
 const ITEMS_MIN: u64 = 500;
 
+/// Whether a sample has enough items for a decision; more are needed where it is not of every key.
+pub fn has_enough_items(sampled_items: u64, is_every_key: bool) -> bool {
+    sampled_items >= if is_every_key { ITEMS_MIN } else { SAMPLED_ITEMS_MIN }
+}
+
 /// The share of the keys that is sampled in a cache of so many items, above 0 to 1; `None` if there are too few items.
 pub fn sampled_share(items: u64) -> Option<f64> {
-    if items < ITEMS_MIN {
+    if !has_enough_items(items, items <= SAMPLED_ITEMS) {
         return None;
     }
-    let share = (SAMPLED_ITEMS as f64 / items as f64).min(1.0);
-    let is_enough = items <= SAMPLED_ITEMS || items as f64 * share >= SAMPLED_ITEMS_MIN as f64;
-    is_enough.then_some(share)
+    Some((SAMPLED_ITEMS as f64 / items as f64).min(1.0))
 }
 
 /// The cost of the misses of one candidate, by group of keys.
@@ -100,9 +103,14 @@ impl WindowLength {
         let is_over = requests - self.start_requests >= REQUESTS_PER_ITEM * items.max(1)
             && seconds.is_none_or(|seconds| seconds >= WINDOW_S_MIN);
         if is_over {
-            *self = Self { start_requests: requests, start_s: now_s };
+            self.restart(requests, now_s);
         }
         is_over
+    }
+
+    /// Begins a window here.
+    pub(super) fn restart(&mut self, requests: u64, now_s: Option<u64>) {
+        *self = Self { start_requests: requests, start_s: now_s };
     }
 }
 

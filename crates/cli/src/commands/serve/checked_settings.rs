@@ -64,6 +64,7 @@ impl CheckedSettings {
         let found = FoundOnMachine { users_file, unix_group };
         let config = build_server_config(&settings, &addresses, found, is_debug);
         let config = server::Config { http, ..config };
+        config.check_policy().map_err(|error| failure(&error))?;
         Ok(CheckedSettings { settings, addresses, config, is_debug, warnings })
     }
 

@@ -2,11 +2,14 @@
 //!
 //! Counters end in `_total` and units are seconds and bytes, so that the names stay the same under `OpenMetrics`.
 
-use glasscache_store::{CurvePoint, LiveCurve};
+use glasscache_store::{CurvePoint, LiveCurve, PolicyReport};
 
 use super::StatRows;
 use super::text::{Exposition, Kind};
 use crate::session::stats::glasscache::GLASSCACHE_ROWS;
+use crate::session::stats::live::{Field, format_fields};
+use crate::session::stats::policy::{POLICY_FIELDS, SWITCH_FIELDS};
+use crate::session::stats::read_rows;
 use crate::session::stats::table::Row;
 use crate::shared::Shared;
 use crate::shared::command_times::COMMANDS;
@@ -29,7 +32,44 @@ pub(super) fn write(shared: &Shared, rows: &StatRows, out: &mut Exposition) {
     write_iterations(shared, out);
     write_commands(shared, out);
     write_fills(shared, out);
-    write_curve(&shared.live.report().curve, out);
+    let report = shared.live.report();
+    write_curve(&report.curve, out);
+    write_policy(&report.policy, out);
+}
+
+/// Rows of `stats policy` that only grow.
+const POLICY_COUNTERS: [&str; 3] = ["windows", "switches", "undos"];
+
+/// The settings of the policy and what was done to them: each row that is a number, those of the last change too.
+fn write_policy(policy: &PolicyReport, out: &mut Exposition) {
+    const INFO: &str = "glasscache_policy_info";
+    let settings = policy.settings.to_string();
+    let mode = if policy.is_tuned { "tuned" } else { "fixed" };
+    out.begin(INFO, Kind::Gauge, "Always 1: mode and settings of the eviction policy.");
+    out.sample(INFO, &[("mode", mode), ("settings", &settings)], 1);
+    write_numbers("glasscache_policy", POLICY_FIELDS, policy, out);
+    if let Some(switch) = policy.last_switches.first() {
+        write_numbers("glasscache_policy_last_switch", SWITCH_FIELDS, switch, out);
+    }
+}
+
+/// A metric for each row of `subject` that is a number.
+fn write_numbers<T>(prefix: &str, fields: &[Field<T>], subject: &T, out: &mut Exposition) {
+    let rows = read_rows(&format_fields(fields, subject));
+    for field in fields {
+        let Some(value) = rows.get(field.name).filter(|value| value.parse::<f64>().is_ok()) else {
+            continue;
+        };
+        let (kind, ending) = match field.name {
+            name if POLICY_COUNTERS.contains(&name) => (Kind::Counter, "_total"),
+            _ => (Kind::Gauge, ""),
+        };
+        let name = match field.name.strip_suffix("_s") {
+            Some(name) => format!("{name}_seconds"),
+            None => field.name.to_owned(),
+        };
+        out.single(&format!("{prefix}_{name}{ending}"), kind, &sentence(field.meaning), value);
+    }
 }
 
 /// The name of the metric of a row.

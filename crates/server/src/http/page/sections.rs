@@ -13,6 +13,7 @@ use super::{write_paragraph, write_table};
 use crate::http::findings::Finding;
 use crate::http::history::{History, Series};
 use crate::session::stats::StatRows;
+use crate::session::stats::policy::waiting;
 use crate::session::stats::slow::SlowRow;
 use crate::shared::command_times::COMMANDS;
 use crate::shared::slow_commands::to_us;
@@ -530,6 +531,7 @@ fn write_prefixes(view: &View<'_>, html: &mut String) {
 fn write_policy(view: &View<'_>, html: &mut String) {
     let setting = |name: &str| view.settings.get(name).cloned().unwrap_or_default();
     let costs = &view.live.costs;
+    let policy = &view.live.policy;
     let rows = [
         vec![
             "when memory is full".to_owned(),
@@ -539,6 +541,11 @@ fn write_policy(view: &View<'_>, html: &mut String) {
                 "refuse (-M)".to_owned()
             },
         ],
+        vec![
+            format!("its settings, for {}", duration_s(policy.age_s)),
+            policy.settings.to_string(),
+        ],
+        vec!["they are not changed because".to_owned(), waiting(policy)],
         vec!["largest item (-I)".to_owned(), bytes(read(view.settings, "item_size_max"))],
         vec!["keys in the sample".to_owned(), format!("1 in {}", costs.keys_per_sample.max(1))],
         vec!["memory of the sample".to_owned(), bytes(costs.memory_bytes as f64)],

@@ -18,7 +18,6 @@ pub(crate) struct Field<T> {
     /// The unit of the value; empty for a plain count or text.
     #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) unit: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "written to the reference by a test"))]
     pub(crate) meaning: &'static str,
     read_value: fn(&T) -> Value,
 }
@@ -61,7 +60,7 @@ pub(super) fn write_entries<T>(
 }
 
 /// A ratio with as many digits as it may be exact to.
-fn ratio(value: f64) -> Value {
+pub(super) fn ratio(value: f64) -> Value {
     Value::Text(format!("{value:.6}"))
 }
 

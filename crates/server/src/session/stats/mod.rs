@@ -7,6 +7,7 @@ pub(crate) mod general;
 pub(crate) mod glasscache;
 pub(crate) mod latency;
 pub(crate) mod live;
+pub(crate) mod policy;
 mod process;
 mod settings;
 mod slabs;
@@ -77,6 +78,7 @@ pub(crate) fn run_stats(
         [b"curve", ..] => live::write_curve(context, reply),
         [b"hotkeys", arguments_left @ ..] => live::write_hot_keys(arguments_left, context, reply),
         [b"latency", ..] => latency::write_latency(context, reply),
+        [b"policy", ..] => policy::write_policy(context, reply),
         [b"prefixes", ..] => live::write_prefixes(context, reply),
         [b"slow", ..] => slow::write_slow(context, reply),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(stats_context, reply),
@@ -106,6 +108,7 @@ pub(crate) fn is_group_without_keys(group: Option<&[u8]>) -> bool {
                     | b"conns"
                     | b"curve"
                     | b"latency"
+                    | b"policy"
                     | b"glasscache"
             )
         }

@@ -16,6 +16,7 @@ pub(crate) mod operations;
 
 use std::collections::HashMap;
 
+use glasscache_store::tuning::PolicySettings;
 use glasscache_store::{Config, Expiry, Item, Listing, PolicyKind, Seconds, Store, Worker};
 
 use map::{Model, Rng, stored_item};
@@ -28,6 +29,8 @@ struct RunShape {
     step_count: usize,
     evict: bool,
     policy: PolicyKind,
+    /// Whether the settings of the policy change while it runs.
+    changes_settings: bool,
 }
 
 fn run_seed(seed: u64, shape: &RunShape) {
@@ -66,6 +69,10 @@ fn run_seed(seed: u64, shape: &RunShape) {
                 worker.maintain(now);
                 worker.pass();
             }
+        }
+        if shape.changes_settings && rng.below(100) == 0 {
+            let candidates = PolicySettings::CANDIDATES;
+            store.set_policy_settings(candidates[rng.below(candidates.len() as u64) as usize]);
         }
         if step % (shape.step_count / 4).max(1) == 0 {
             check_all(&workers, &mut model);
@@ -139,6 +146,7 @@ const ROOMY: RunShape = RunShape {
     step_count: 4000,
     evict: true,
     policy: PolicyKind::S3FifoSizeAware,
+    changes_settings: false,
 };
 
 #[test]
@@ -193,5 +201,20 @@ fn in_a_store_of_one_mebibyte_a_hit_is_the_last_write() {
             ..ROOMY
         },
         2,
+    );
+}
+
+#[test]
+fn while_settings_of_the_policy_change_a_hit_is_the_last_write() {
+    search(
+        &RunShape {
+            memory_bytes: 2 << 20,
+            key_count: 4000,
+            value_bytes_max: 30_000,
+            step_count: 12_000,
+            changes_settings: true,
+            ..ROOMY
+        },
+        3,
     );
 }
