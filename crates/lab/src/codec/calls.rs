@@ -9,7 +9,6 @@ use super::call::{CallTime, CallTimes, CodecObjective};
 use super::choice::{Choice, TIME_TOLERANCE, compute_mean_call_us, compute_median};
 use super::compressors::Compressor;
 use super::python::{PythonFailure, PythonValues};
-use super::result::Comparison;
 use super::sample::Sample;
 use super::value_store::ValueStore;
 use crate::target::CallError;
@@ -23,13 +22,13 @@ const KEYS_PER_SIZE: usize = 100;
 /// Passes over these keys that count.
 const PASSES_PER_SIZE: usize = 5;
 
-/// Passes over the values with a codec in one turn, the first of which warms up.
+/// Passes over the values with a codec in one round, the first of which warms up.
 const CODEC_PASSES: usize = 5;
 
-/// Turns in which two codecs are compared, or one measured.
-const TURNS: usize = 5;
+/// Rounds in which two codecs are compared, or one measured.
+const ROUNDS: usize = 5;
 
-/// The share of the time of a call by which another form has to be better in the median of the turns.
+/// The share of the time of a call by which another form has to be better in the median of the rounds.
 const GAIN_MIN: f64 = 0.05;
 
 /// A form that is as fast is better with at most this share of the bytes.
@@ -45,6 +44,24 @@ pub struct MeasuredCalls {
     /// Values that were absent or others than those stored.
     #[serde(rename = "wrong")]
     pub wrong_values: u64,
+}
+
+/// Real calls with another form over those with the codec in use, in turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The other form.
+    #[serde(skip)]
+    pub other: Choice,
+    /// The share of the time of a call that it takes, the median of the rounds.
+    pub time_share: f64,
+    /// The smallest share of a round.
+    pub low: f64,
+    /// The largest share of a round.
+    pub high: f64,
+    /// Its bytes over those of the codec in use.
+    pub bytes_share: f64,
+    /// Whether it is worth the change.
+    pub is_better: bool,
 }
 
 /// The client that makes the calls: Python's where there is one.
@@ -120,23 +137,23 @@ impl Caller<'_> {
         samples: &[&Sample],
         objective: &CodecObjective,
     ) -> Result<(MeasuredCalls, Option<Comparison>), CallError> {
-        let (mut turns_in_use, mut turns_of_other) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
-            turns_in_use.push(self.measure(in_use, samples)?);
+        let (mut rounds_in_use, mut rounds_of_other) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            rounds_in_use.push(self.measure(in_use, samples)?);
             if let Some(other) = other {
-                turns_of_other.push(self.measure(other, samples)?);
+                rounds_of_other.push(self.measure(other, samples)?);
             }
         }
         let Some(other) = other else {
-            return Ok((MeasuredCalls::median_of(&turns_in_use), None));
+            return Ok((MeasuredCalls::median_of(&rounds_in_use), None));
         };
         let value_count = samples.len().max(1) as f64;
         let call_us = |calls: &MeasuredCalls, choice: &Choice| {
             let network_us = objective.ns_per_byte * choice.bytes as f64 / value_count / 1e3;
             compute_mean_call_us(calls.set_us, calls.get_us, objective) + network_us
         };
-        let turns = turns_in_use.iter().zip(&turns_of_other);
-        let mut shares: Vec<f64> = turns
+        let rounds = rounds_in_use.iter().zip(&rounds_of_other);
+        let mut shares: Vec<f64> = rounds
             .map(|(calls, calls_of_other)| {
                 call_us(calls_of_other, other) / call_us(calls, in_use).max(f64::MIN_POSITIVE)
             })
@@ -144,8 +161,8 @@ impl Caller<'_> {
         shares.sort_unstable_by(f64::total_cmp);
         let bytes_share = other.bytes as f64 / in_use.bytes.max(1) as f64;
         let comparison = Comparison::new(other.clone(), &shares, bytes_share);
-        let turns = if comparison.is_better { &turns_of_other } else { &turns_in_use };
-        Ok((MeasuredCalls::median_of(turns), Some(comparison)))
+        let rounds = if comparison.is_better { &rounds_of_other } else { &rounds_in_use };
+        Ok((MeasuredCalls::median_of(rounds), Some(comparison)))
     }
 
     /// Sets and gets of the values with the chosen codec.
@@ -209,19 +226,19 @@ impl Caller<'_> {
 }
 
 impl MeasuredCalls {
-    fn median_of(turns: &[Self]) -> Self {
+    fn median_of(rounds: &[Self]) -> Self {
         let median =
-            |time_us: fn(&Self) -> f64| compute_median(turns.iter().map(time_us).collect());
+            |time_us: fn(&Self) -> f64| compute_median(rounds.iter().map(time_us).collect());
         Self {
             set_us: median(|calls| calls.set_us),
             get_us: median(|calls| calls.get_us),
-            wrong_values: turns.iter().map(|calls| calls.wrong_values).sum(),
+            wrong_values: rounds.iter().map(|calls| calls.wrong_values).sum(),
         }
     }
 }
 
 impl Comparison {
-    /// From the shares of the time of a call in each turn, ascending.
+    /// From the shares of the time of a call in each round, ascending.
     fn new(other: Choice, shares: &[f64], bytes_share: f64) -> Self {
         let at = |index: usize| shares.get(index).copied().unwrap_or(1.0);
         let (low, time_share, high) = (at(0), at(shares.len() / 2), at(shares.len() - 1));
@@ -285,12 +302,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_form_is_better_if_every_turn_is_faster_or_it_is_as_fast_with_fewer_bytes() {
+    fn another_form_is_better_if_every_round_is_faster_or_it_is_as_fast_with_fewer_bytes() {
         let is_better = |shares: [f64; 5], bytes_share| {
             Comparison::new(Choice::default(), &shares, bytes_share).is_better
         };
         assert!(is_better([0.7, 0.8, 0.9, 0.95, 0.99], 1.5));
-        assert!(!is_better([0.7, 0.8, 0.9, 0.95, 1.01], 1.0), "a turn was slower");
+        assert!(!is_better([0.7, 0.8, 0.9, 0.95, 1.01], 1.0), "a round was slower");
         assert!(!is_better([0.95, 0.96, 0.97, 0.98, 0.99], 0.9), "within 5 %");
         assert!(is_better([0.9, 1.0, 1.04, 1.1, 1.2], 0.7), "as fast, fewer bytes");
         assert!(!is_better([1.0, 1.0, 1.06, 1.1, 1.2], 0.7), "slower");

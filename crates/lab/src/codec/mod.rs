@@ -23,9 +23,10 @@ mod storage;
 mod value_store;
 
 pub use call::CallParts;
+pub use calls::Comparison;
 pub use choice::{Candidate, Choice};
 pub use in_use::CodecInUse;
-pub use result::{CodecResult, Comparison};
+pub use result::CodecResult;
 pub use run::{Settings, run};
 pub use sample::{Sample, SampleError, Samples, VALUE_BYTES_MAX, ValueKind, holds_lines};
 pub use storage::StorageRow;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::call::CallTimes;
-use super::calls::MeasuredCalls;
+use super::calls::{Comparison, MeasuredCalls};
 use super::choice::{Candidate, Choice};
 use super::storage::StorageRow;
 
@@ -18,24 +18,6 @@ pub struct PrefixRow {
     pub bytes: u64,
     /// Compressed bytes over those before, with the recommended compressor and threshold.
     pub ratio: f64,
-}
-
-/// Real calls with another form over those with the codec in use, in turns.
-#[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    /// The other form.
-    #[serde(skip)]
-    pub other: Choice,
-    /// The share of the time of a call that it takes, the median of the turns.
-    pub time_share: f64,
-    /// The smallest share of a turn.
-    pub low: f64,
-    /// The largest share of a turn.
-    pub high: f64,
-    /// Its bytes over those of the codec in use.
-    pub bytes_share: f64,
-    /// Whether it is worth the change.
-    pub is_better: bool,
 }
 
 /// What was found, as far as the measurement came.
