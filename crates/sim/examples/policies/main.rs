@@ -170,7 +170,8 @@ fn load_trace(
     while trace.footprint_bytes() < footprint_bytes_min {
         let first_size_seed = (trace.copies as u64) << 32;
         let value_bytes_of_copy = (first_size_seed..).zip(&sizes).map(|(size_seed, size)| {
-            let value_bytes = value_bytes.or(*size).unwrap_or_else(|| random_value_bytes(size_seed));
+            let value_bytes =
+                value_bytes.or(*size).unwrap_or_else(|| random_value_bytes(size_seed));
             value_bytes.min(VALUE_BYTES_MAX)
         });
         trace.value_bytes_by_id.extend(value_bytes_of_copy);
