@@ -100,7 +100,8 @@ impl WindowLength {
             self.start_s = now_s;
         }
         let seconds = now_s.zip(self.start_s).map(|(now, start)| now - start);
-        let is_over = requests - self.start_requests >= REQUESTS_PER_ITEM * items.max(1)
+        let is_over = requests.saturating_sub(self.start_requests)
+            >= REQUESTS_PER_ITEM * items.max(1)
             && seconds.is_none_or(|seconds| seconds >= WINDOW_S_MIN);
         if is_over {
             self.restart(requests, now_s);
