@@ -46,16 +46,19 @@ fn log_switches(shared: &Shared, before: &PolicyReport, now: &PolicyReport) {
 
 /// A change of the settings in a line.
 fn describe(switch: &PolicySwitch) -> String {
-    let change = format!("{} instead of {}", switch.to, switch.from);
     match switch.record.forecast() {
         Some((gain, error)) => format!(
-            "{change}: {}; {:.1} % fewer misses are expected ({:.1} to {:.1} %)",
+            "{} instead of {}: {}; {:.1} % fewer misses are expected ({:.1} to {:.1} %)",
+            switch.to,
+            switch.from,
             switch.record.reason,
             100.0 * gain,
             100.0 * (gain - error),
             100.0 * (gain + error)
         ),
-        None => format!("{change} again: {}", switch.record.reason),
+        None => {
+            format!("back to {} from {}: {}", switch.to, switch.from, switch.record.reason)
+        }
     }
 }
 
@@ -76,4 +79,39 @@ fn read_input(shared: &Shared, started_at: Instant) -> LiveInput {
 fn cpu_us(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_store::tuning::{Outcome, PolicySettings, SwitchReason, SwitchRecord};
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_settings_is_a_line_with_what_is_expected() {
+        let record = SwitchRecord {
+            requests: 1000,
+            now_s: Some(60),
+            from: 0,
+            to: 3,
+            reason: SwitchReason::Better,
+            expected: 0.1,
+            error: 0.025,
+            came: Outcome::default(),
+            is_undone: false,
+        };
+        let [from, to] = [0, 3].map(PolicySettings::of_candidate);
+        let switch = PolicySwitch { from, to, age_s: 0, record };
+        let line = describe(&switch);
+        assert!(
+            line.starts_with(
+                "small=5%,main=1,ghost-main=0,ghost=50%,skip=30% instead of small=10%,"
+            )
+        );
+        assert!(line.ends_with("10.0 % fewer misses are expected (7.5 to 12.5 %)"), "{line}");
+        let record = SwitchRecord { reason: SwitchReason::ForecastMissed, ..record };
+        let line = describe(&PolicySwitch { from: to, to: from, age_s: 0, record });
+        assert!(line.starts_with("back to small=10%,"), "{line}");
+        assert!(line.ends_with("skip=30%: more misses than were forecast"), "{line}");
+    }
 }

@@ -8,7 +8,7 @@ use crate::policy::TwoQueuePolicy;
 use crate::sampling::{Event, EventKind, KEYS_PER_SAMPLE_MAX};
 use crate::tuning::{
     CacheTotals, PolicySettings, SAMPLED_ITEMS, SAMPLED_ITEMS_MIN, TunableCache, Tuner, WaitReason,
-    group_of_hash, has_enough_items,
+    group_of_hash, sampled_items_min,
 };
 
 /// The candidates.
@@ -157,14 +157,16 @@ impl Candidates {
         totals: &CacheTotals,
         is_warm: bool,
     ) -> Option<PolicySettings> {
-        let is_every_key = self.keys_per_sample == 1;
+        let items = self.item_count() as u64;
+        let items_min = sampled_items_min(self.keys_per_sample == 1);
         if !is_warm {
             self.tuner.be_silent(totals, WaitReason::Disturbed);
-        } else if !has_enough_items(self.item_count() as u64, is_every_key) {
+        } else if items * 8 < items_min * 7 {
             self.tuner.be_silent(totals, WaitReason::TooFewItems);
-        } else {
+        } else if items >= items_min {
             return self.tuner.end_window_if_over(totals);
         }
+        // A number just below the minimum, as it varies from second to second, only makes the window longer.
         None
     }
 }

@@ -49,8 +49,9 @@ const RATE_PERIOD_S: u32 = 5;
 const DROPPED_DIVISOR: u64 = 50;
 const EVENTS_TO_COMPARE: u64 = 100;
 
-/// Requests that are reported a second, about.
+/// Requests that are reported a second, about; with candidates fewer, because the time of the thread is for both.
 const REQUEST_SAMPLES_PER_S: u64 = 4000;
+const REQUEST_SAMPLES_PER_S_TUNED: u64 = 2000;
 const REQUEST_INTERVAL_MIN: u64 = 8;
 const REQUEST_INTERVAL_MAX: u64 = 1024;
 
@@ -334,7 +335,11 @@ impl LiveModel {
 
     /// Lets the rates follow memory, CPU time and dropped events.
     fn update_rates(&mut self, input: LiveInput, gets: u64) {
-        let interval = gets / REQUEST_SAMPLES_PER_S;
+        let samples_per_s = match &self.candidates {
+            None => REQUEST_SAMPLES_PER_S,
+            Some(_) => REQUEST_SAMPLES_PER_S_TUNED,
+        };
+        let interval = gets / samples_per_s;
         let interval = interval.clamp(REQUEST_INTERVAL_MIN, REQUEST_INTERVAL_MAX) as u32;
         self.store.sampling.set_request_interval(interval);
         self.keep_memory_limit();

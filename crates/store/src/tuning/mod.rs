@@ -12,7 +12,5 @@ pub use controller::{Action, Controller, Goal, Outcome, SwitchReason, SwitchReco
 pub(crate) use settings::ChangeableSettings;
 pub use settings::PolicySettings;
 pub use tuner::{CacheTotals, TunableCache, Tuner};
-pub use window::{
-    KEY_GROUPS, MissCosts, Window, WindowLength, group_of_hash, has_enough_items, sampled_share,
-};
-pub(crate) use window::{SAMPLED_ITEMS, SAMPLED_ITEMS_MIN};
+pub use window::{KEY_GROUPS, MissCosts, Window, WindowLength, group_of_hash, sampled_share};
+pub(crate) use window::{SAMPLED_ITEMS, SAMPLED_ITEMS_MIN, sampled_items_min};

@@ -20,14 +20,14 @@ pub(crate) const SAMPLED_ITEMS_MIN: u64 = 2000;
 /// The fewest items where every key is sampled.
 const ITEMS_MIN: u64 = 500;
 
-/// Whether a sample has enough items for a decision; more are needed where it is not of every key.
-pub fn has_enough_items(sampled_items: u64, is_every_key: bool) -> bool {
-    sampled_items >= if is_every_key { ITEMS_MIN } else { SAMPLED_ITEMS_MIN }
+/// The fewest items of a sample with which anything is decided; more are needed where it is not of every key.
+pub(crate) fn sampled_items_min(is_every_key: bool) -> u64 {
+    if is_every_key { ITEMS_MIN } else { SAMPLED_ITEMS_MIN }
 }
 
 /// The share of the keys that is sampled in a cache of so many items, above 0 to 1; `None` if there are too few items.
 pub fn sampled_share(items: u64) -> Option<f64> {
-    if !has_enough_items(items, items <= SAMPLED_ITEMS) {
+    if items < sampled_items_min(items <= SAMPLED_ITEMS) {
         return None;
     }
     Some((SAMPLED_ITEMS as f64 / items as f64).min(1.0))
@@ -100,7 +100,8 @@ impl WindowLength {
             self.start_s = now_s;
         }
         let seconds = now_s.zip(self.start_s).map(|(now, start)| now - start);
-        let is_over = requests - self.start_requests >= REQUESTS_PER_ITEM * items.max(1)
+        let is_over = requests.saturating_sub(self.start_requests)
+            >= REQUESTS_PER_ITEM * items.max(1)
             && seconds.is_none_or(|seconds| seconds >= WINDOW_S_MIN);
         if is_over {
             self.restart(requests, now_s);
