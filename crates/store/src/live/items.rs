@@ -103,6 +103,7 @@ impl Default for Queue {
 /// Items in `QUEUES` queues.
 #[derive(Debug, Clone)]
 pub(super) struct Items<const QUEUES: usize> {
+    #[expect(clippy::vec_box, reason = "chunks that moved would be a table that grows as a whole")]
     chunks: Vec<Box<[Item; CHUNK_ITEMS]>>,
     /// Entries in use or used before: those after them in the last chunk never were.
     entry_count: usize,
