@@ -431,3 +431,29 @@ fn accepts_a_limit_of_a_terabyte() {
     assert_eq!(code, Some(2));
     assert!(text.contains("a size from 1m to 1t"), "{text}");
 }
+
+#[test]
+fn a_slow_command_is_logged_without_its_key() {
+    const VALUE_BYTES: usize = 500_000;
+    const GETS: usize = 40;
+    let mut command = glasscache();
+    command.args(["serve", "-u", "root", "-p", "-1", "-v", "-o", "slow_ms=50"]);
+    let (server, mut read_line) = Server::run_with_log(command);
+    let mut connection = server.connect();
+    let value = "v".repeat(VALUE_BYTES);
+    let request = format!("set secret-key 0 0 {VALUE_BYTES}\r\n{value}\r\n");
+    assert_eq!(connection.request(&request), "STORED");
+    // More than sockets hold, and read late.
+    connection.send("get secret-key\r\n".repeat(GETS).as_bytes());
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let reply_bytes = "VALUE secret-key 0 500000\r\n".len() + VALUE_BYTES + "\r\nEND\r\n".len();
+    connection.read_exactly(GETS * reply_bytes);
+    let line = loop {
+        let line = read_line();
+        if line.contains(" socket (") {
+            break line;
+        }
+    };
+    assert!(line.contains("warning glasscache: slow get of 127.0.0.1:"), "{line}");
+    assert!(!line.contains("secret-key"), "{line}");
+}

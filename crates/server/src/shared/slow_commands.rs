@@ -62,7 +62,15 @@ pub(crate) struct CommandText {
     pub(crate) key: Box<[u8]>,
 }
 
+/// The name of a command that is not known.
+const UNKNOWN: &str = "unknown";
+
 impl CommandText {
+    /// A command of which nothing is known.
+    pub(crate) fn unknown() -> CommandText {
+        CommandText::without_key(UNKNOWN)
+    }
+
     /// A command without a key.
     pub(crate) fn without_key(name: &'static str) -> CommandText {
         CommandText { name, key: Box::default() }
@@ -92,10 +100,11 @@ impl SlowCommand {
     pub(crate) fn describe(&self) -> String {
         let SlowCommand { command, time, reason, waited, .. } = self;
         let client = self.client.as_ref().map_or(String::new(), |client| format!(" of {client}"));
+        let name = if command.name == UNKNOWN { "command" } else { command.name };
         let ms = |time: &Duration| time.as_millis();
         format!(
             "glasscache: slow {}{client}: {} ms, of which {} ms {} ({}); `stats slow` has more",
-            command.name,
+            name,
             ms(time),
             ms(waited),
             reason.name(),
@@ -229,7 +238,8 @@ mod tests {
         let line = slow(152, 5).describe();
         let start = "glasscache: slow get of a unix socket: 152 ms, of which 76 ms segment (memory";
         assert!(line.starts_with(start), "{line}");
-        let unknown = SlowCommand { client: None, ..slow(152, 5) };
-        assert!(unknown.describe().starts_with("glasscache: slow get: 152 ms"));
+        let command = CommandText::unknown();
+        let unknown = SlowCommand { command, client: None, ..slow(152, 5) };
+        assert!(unknown.describe().starts_with("glasscache: slow command: 152 ms"));
     }
 }

@@ -18,22 +18,23 @@ struct Line {
 /// The tags.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GhostTags {
+    /// Empty until the first tag: a miniature that has evicted nothing needs none.
     lines: Vec<Line>,
+    line_count: usize,
 }
 
 impl GhostTags {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that it takes, or will take from the first tag on.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>()
+        self.line_count * size_of::<Line>()
     }
 
     /// Changes about how many tags it keeps.
     pub(super) fn set_capacity(&mut self, tags: usize) {
         let line_count = tags.div_ceil(TAGS_PER_LINE);
-        if line_count.abs_diff(self.lines.len()) * RESIZE_DIVISOR > self.lines.len() {
-            let lines_before = std::mem::take(&mut self.lines);
-            self.lines = vec![Line::default(); line_count];
-            for line in lines_before {
+        if line_count.abs_diff(self.line_count) * RESIZE_DIVISOR > self.line_count {
+            self.line_count = line_count;
+            for line in std::mem::take(&mut self.lines) {
                 let (younger, older) = line.tags.split_at(usize::from(line.oldest));
                 older.iter().chain(younger).for_each(|tag| self.remember(*tag));
             }
@@ -42,7 +43,13 @@ impl GhostTags {
 
     /// Remembers a tag.
     pub(super) fn remember(&mut self, tag: u32) {
-        let Some(line) = self.line_of(tag).filter(|_| tag != 0) else {
+        if tag == 0 {
+            return;
+        }
+        if self.lines.is_empty() {
+            self.lines = vec![Line::default(); self.line_count];
+        }
+        let Some(line) = self.line_of(tag) else {
             return;
         };
         if let Some(oldest) = line.tags.get_mut(usize::from(line.oldest)) {

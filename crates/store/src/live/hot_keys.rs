@@ -13,7 +13,10 @@ use crate::sampling::{Event, EventKind, HotCount, Sampling};
 /// Keys that a running count has at most; then those with one sample are forgotten.
 const RUNNING_KEYS_MAX: usize = 224;
 
-/// Keys that are kept of a longer time, and that are counted exactly, by each order.
+/// Keys that are counted exactly, by each order.
+const EXACT_LEADERS: usize = 32;
+
+/// Keys that are kept of a longer time, by each order: a table of twice the length would take memory from the curve.
 const LEADERS: usize = 24;
 
 /// Keys in a report.
@@ -234,12 +237,7 @@ impl HotKeys {
     /// Adds what the workers counted since the last call, and chooses the keys that they count from now on.
     pub(super) fn choose_exact(&mut self, sampling: &Sampling, keys_per_sample: u32) {
         self.add_exact_counts(sampling);
-        let mut recent = self.second.clone();
-        recent.add(&self.last_second);
-        recent.add(&self.minute.running);
-        let leaders = HotKeyOrder::ALL.into_iter().flat_map(|order| recent.leaders(order, LEADERS));
-        let leaders: HashMap<KeyHash, Arc<[u8]>> =
-            leaders.map(|(hash, count)| (hash, Arc::clone(&count.key))).collect();
+        let leaders = self.recent_leaders();
         self.exact.retain(|hash, _| leaders.contains_key(hash));
         let hashes: Vec<KeyHash> = leaders.keys().copied().collect();
         sampling.set_choice(keys_per_sample, &hashes);
@@ -249,6 +247,25 @@ impl HotKeys {
                 self.exact.entry(hash).or_insert(ExactKey { key, counted });
             }
         }
+    }
+
+    /// The keys that lead in the last seconds. The counts are not added up in a map: that would be the largest of all.
+    fn recent_leaders(&self) -> HashMap<KeyHash, Arc<[u8]>> {
+        let recent = [&self.second, &self.last_second, &self.minute.running];
+        let counts_of = |hash| recent.iter().filter_map(move |summary| summary.keys.get(&hash));
+        let mut leaders = HashMap::new();
+        for order in HotKeyOrder::ALL {
+            let hashes = recent.iter().flat_map(|summary| summary.keys.keys().copied());
+            let total = |hash| counts_of(hash).map(|count| count.total(order)).sum::<u64>();
+            let mut totals: Vec<_> =
+                hashes.map(|hash| (std::cmp::Reverse(total(hash)), hash)).collect();
+            totals.sort_unstable();
+            totals.dedup();
+            for (_, hash) in totals.into_iter().take(EXACT_LEADERS) {
+                leaders.extend(counts_of(hash).next().map(|count| (hash, Arc::clone(&count.key))));
+            }
+        }
+        leaders
     }
 
     fn add_exact_counts(&mut self, sampling: &Sampling) {

@@ -1,7 +1,9 @@
 //! The items of a miniature cache: what the policy needs of each, in queues, found by the tag of its key.
 //!
 //! Compact, because the sample has to fit into half a per cent of the memory: links are numbers of 16 bits, and a key
-//! is 32 bits of its hash. With 65,535 items at most, a wrong match is less frequent than one in 65,000 lookups.
+//! is 32 bits of its hash. With 65,535 items at most, a wrong match is less frequent than one in 65,000 lookups. They are
+//! allocated in pieces of one size, which serve each other when samples grow and are halved: tables that grow as a whole
+//! left an allocator with twice their memory.
 
 /// The number of an item.
 pub(super) type ItemId = u16;
@@ -12,8 +14,11 @@ const NONE: ItemId = ItemId::MAX;
 /// Maximum number of items.
 const ITEMS_MAX: usize = NONE as usize;
 
-/// Items are added to the allocation in eighths of it, at least this many.
-const GROWTH_ITEMS_MIN: usize = 64;
+/// Items that are allocated together.
+const CHUNK_ITEMS: usize = 64;
+
+/// The least number of buckets.
+const BUCKETS_MIN: usize = 64;
 
 /// A sampled key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +103,10 @@ impl Default for Queue {
 /// Items in `QUEUES` queues.
 #[derive(Debug, Clone)]
 pub(super) struct Items<const QUEUES: usize> {
-    entries: Vec<Item>,
+    #[expect(clippy::vec_box, reason = "chunks that moved would be a table that grows as a whole")]
+    chunks: Vec<Box<[Item; CHUNK_ITEMS]>>,
+    /// Entries in use or used before: those after them in the last chunk never were.
+    entry_count: usize,
     /// The first of the unused entries, linked by `older`.
     first_unused: ItemId,
     /// An open-addressing hash table of item numbers, a power of two long.
@@ -110,7 +118,8 @@ pub(super) struct Items<const QUEUES: usize> {
 impl<const QUEUES: usize> Default for Items<QUEUES> {
     fn default() -> Self {
         Items {
-            entries: Vec::new(),
+            chunks: Vec::new(),
+            entry_count: 0,
             first_unused: NONE,
             buckets: Vec::new(),
             queues: [Queue::default(); QUEUES],
@@ -127,7 +136,9 @@ impl<const QUEUES: usize> Items<QUEUES> {
 
     /// Bytes of memory.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Item>() + self.buckets.capacity() * size_of::<ItemId>()
+        self.chunks.len() * size_of::<[Item; CHUNK_ITEMS]>()
+            + self.chunks.capacity() * size_of::<usize>()
+            + self.buckets.capacity() * size_of::<ItemId>()
     }
 
     /// Bytes of the items of a queue.
@@ -142,12 +153,12 @@ impl<const QUEUES: usize> Items<QUEUES> {
 
     /// The entry of this number.
     pub(super) fn get(&self, id: ItemId) -> Option<&Item> {
-        self.entries.get(usize::from(id))
+        self.chunks.get(usize::from(id) / CHUNK_ITEMS)?.get(usize::from(id) % CHUNK_ITEMS)
     }
 
     /// The same, to be changed; not its bytes or queue.
     pub(super) fn get_mut(&mut self, id: ItemId) -> Option<&mut Item> {
-        self.entries.get_mut(usize::from(id))
+        self.chunks.get_mut(usize::from(id) / CHUNK_ITEMS)?.get_mut(usize::from(id) % CHUNK_ITEMS)
     }
 
     /// The tag of an item.
@@ -222,7 +233,7 @@ impl<const QUEUES: usize> Items<QUEUES> {
 
     /// Number of entries, in use or not.
     pub(super) fn entry_count(&self) -> usize {
-        self.entries.len()
+        self.entry_count
     }
 
     /// Takes out every item of a lower level, and gives the memory back.
@@ -251,26 +262,28 @@ impl<const QUEUES: usize> Items<QUEUES> {
             let next_unused = unused.older;
             return Some(std::mem::replace(&mut self.first_unused, next_unused));
         }
-        let id = self.entries.len();
-        if id == self.entries.capacity() {
-            let growth = (id / 8).max(GROWTH_ITEMS_MIN).min(ITEMS_MAX - id);
-            self.entries.reserve_exact(growth);
+        if self.entry_count == self.chunks.len() * CHUNK_ITEMS {
+            self.chunks.push(Box::new([UNUSED; CHUNK_ITEMS]));
         }
-        self.entries.push(UNUSED);
-        ItemId::try_from(id).ok()
+        let id = ItemId::try_from(self.entry_count).ok()?;
+        self.entry_count += 1;
+        Some(id)
     }
 
     fn link_youngest(&mut self, id: ItemId, queue_number: usize) {
-        let (Some(item), Some(queue)) =
-            (self.entries.get_mut(usize::from(id)), self.queues.get_mut(queue_number))
+        let (Some(bytes), Some(queue)) =
+            (self.get(id).map(|item| item.bytes), self.queues.get_mut(queue_number))
         else {
             return;
         };
         let older = std::mem::replace(&mut queue.youngest, id);
-        queue.bytes += u64::from(item.bytes);
+        queue.bytes += u64::from(bytes);
         if older == NONE {
             queue.oldest = id;
         }
+        let Some(item) = self.get_mut(id) else {
+            return;
+        };
         (item.older, item.younger, item.queue) = (older, NONE, queue_number as u8);
         if let Some(older_item) = self.get_mut(older) {
             older_item.younger = id;
@@ -355,7 +368,7 @@ impl<const QUEUES: usize> Items<QUEUES> {
     }
 
     fn grow_buckets(&mut self) {
-        let bucket_count = (self.buckets.len() * 2).max(GROWTH_ITEMS_MIN);
+        let bucket_count = (self.buckets.len() * 2).max(BUCKETS_MIN);
         let old_buckets = std::mem::replace(&mut self.buckets, vec![NONE; bucket_count]);
         for id in old_buckets.into_iter().filter(|id| *id != NONE) {
             self.put_into_bucket(self.tag(id), id);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::request::KeyHash;
 
 /// Slots of the table: more than twice the keys that are counted, so that few find no slot.
-const SLOTS: usize = 128;
+const SLOTS: usize = 256;
 
 /// Slots in which a key may be.
 const WAYS: usize = 4;

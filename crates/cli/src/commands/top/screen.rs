@@ -139,7 +139,7 @@ impl Screen {
         match problem {
             None => Line::from(text),
             Some(problem) => Line::styled(
-                format!("{text}; no servers are found any more: {problem}"),
+                format!("--discover: {problem}; these were found before"),
                 Style::new().fg(Color::Red),
             ),
         }
@@ -230,6 +230,16 @@ mod tests {
         for width in [1, 7, 40] {
             assert_eq!(draw(&screen(), width).lines().count(), 8);
         }
+    }
+
+    #[test]
+    fn a_source_that_fails_is_named_and_the_servers_stay() {
+        let mut screen = screen();
+        screen.sample.problem = Some("cache.internal: failed to lookup address".to_owned());
+        let text = draw(&screen, 80);
+        let status =
+            "--discover: cache.internal: failed to lookup address; these were found before";
+        assert!(text.contains(status) && text.contains("127.0.0.1:11211"), "{text}");
     }
 
     #[test]

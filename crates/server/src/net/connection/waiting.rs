@@ -158,8 +158,7 @@ impl Connection {
                 None
             }
             (None, Some(reason)) => {
-                let unknown = || CommandText::without_key("unknown");
-                let command = run_clock.take_command().unwrap_or_else(unknown);
+                let command = run_clock.take_command().unwrap_or_else(CommandText::unknown);
                 let times = (began_at, run_began_at, Instant::now());
                 self.waiting = Some(Box::new(Waiting::new(command, reason, times)));
                 None

@@ -279,7 +279,7 @@ impl Worker {
         if elapsed >= self.shared.slow_commands.limit() && has_served && !has_recorded {
             // None of its runs was measured.
             self.shared.record_slow(SlowCommand {
-                command: CommandText::without_key("unknown"),
+                command: CommandText::unknown(),
                 client: None,
                 bytes: None,
                 time: elapsed,

@@ -45,9 +45,9 @@ pub(super) fn write_slow(context: &Context<'_>, out: &mut Vec<u8>) {
 /// The rows of each slow command.
 #[rustfmt::skip]
 pub(crate) static SLOW_FIELDS: &[Field<SlowRow>] = &[
-    Field::new("command", "", "its name in the text protocol; `unknown` if it is not known which of several it was", |r| r.slow.command.name.into()),
+    Field::new("command", "", "its name in the text protocol; `unknown` if that could not be seen", |r| r.slow.command.name.into()),
 Field::new("key", "", "its key, as in `stats hotkeys`; of a get of many the first; absent if it has none, or with `-X`", |r| r.key().map_or(Value::Absent, printable)),
-    Field::new("client", "", "the address of its client; absent if the command is `unknown`", |r| r.slow.client.as_ref().map_or(Value::Absent, |client| client.to_string().into())),
+    Field::new("client", "", "the address of its client; absent if it is not known either", |r| r.slow.client.as_ref().map_or(Value::Absent, |client| client.to_string().into())),
     Field::new("bytes", "bytes", "received and sent for it; absent as `client`", |r| r.slow.bytes.map_or(Value::Absent, Value::from)),
     Field::new("time_us", "us", "from the moment at which the event loop learned of it to its end", |r| to_us(r.slow.time).into()),
     Field::new("waited_for", "", "what it waited for longest", |r| r.slow.reason.name().into()),
