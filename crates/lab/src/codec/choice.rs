@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::call::{CallParts, CallTime, CallTimes, CodecObjective, split_network_and_server};
-use super::compressors::read_compressor_name;
+use super::compressor_name::{SAVING_PERCENT_MIN, read_compressor_name};
 use super::costs::{CompressorCosts, SerialiserCosts, is_serialiser_of_client};
 use super::in_use::CodecInUse;
 
@@ -20,9 +20,6 @@ const BYTES_TOLERANCE: f64 = 0.02;
 
 /// Thresholds that are tried.
 const THRESHOLDS: [usize; 11] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536];
-
-/// What compression must save for the compressed form to be used, in per cent: the client's default.
-pub(super) const SAVING_PERCENT_MIN: usize = 10;
 
 /// A form of the values and its costs.
 #[derive(Debug, Clone, Serialize)]

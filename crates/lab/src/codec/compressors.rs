@@ -7,7 +7,8 @@
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
 use zstd::bulk;
 
-use super::choice::{Choice, SAVING_PERCENT_MIN};
+use super::choice::Choice;
+use super::compressor_name::{SAVING_PERCENT_MIN, read_compressor_name};
 use crate::target::{CallError, VALUE_BYTES_MAX};
 
 /// A compressor by its name, with its level.
@@ -34,26 +35,6 @@ pub(super) const STORAGE_COMPRESSORS: [NamedCompressor<'_>; 5] = [
     ("zstd", Some((Method::Zstd, 1))),
     ("lz4", Some((Method::Lz4, 1))),
 ];
-
-/// The name of a compressor: its level is left out where there is one.
-pub(super) fn name_compressor(method_and_level: Option<(Method, i32)>) -> String {
-    match method_and_level {
-        None => "none".to_owned(),
-        Some((method, level)) if method.levels() == [level; 3] => method.name().to_owned(),
-        Some((Method::QuickLz, 1)) => Method::QuickLz.name().to_owned(),
-        Some((method, level)) => format!("{} {level}", method.name()),
-    }
-}
-
-/// The compressor of that name.
-pub(super) fn read_compressor_name(name: &str) -> Option<(Method, i32)> {
-    if let Some((method_name, level)) = name.split_once(' ') {
-        return Some((Method::from_name(method_name)?, level.parse().ok()?));
-    }
-    let method = Method::from_name(name)?;
-    let [_, usual_level, _] = method.levels();
-    Some((method, usual_level))
-}
 
 /// Longest dictionary, as zstd's own tool trains it.
 const DICTIONARY_BYTES_MAX: usize = 112_640;
@@ -173,16 +154,6 @@ impl Compressor {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_name_of_a_compressor_says_which_it_is() {
-        for (name, compressor) in COMPRESSORS {
-            assert_eq!(
-                (name_compressor(compressor).as_str(), read_compressor_name(name)),
-                (name, compressor)
-            );
-        }
-        assert_eq!(read_compressor_name("zstd 3 with dictionary"), None);
-    }
     use crate::codec::measure::measure;
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::call::CodecObjective;
 use super::choice::evaluate_candidate;
-use super::compressors::{COMPRESSORS, Compressor, read_compressor_name};
+use super::compressor_name::read_compressor_name;
+use super::compressors::{COMPRESSORS, Compressor};
 use super::costs::{CompressorCosts, SerialiserCosts, is_serialiser_of_client};
 use super::in_use::CodecInUse;
 use super::measure::measure;

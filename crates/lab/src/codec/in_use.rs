@@ -4,8 +4,7 @@ use std::str::FromStr;
 
 use glasscache_client::value::{Codec, CodecOptions, Compression, Method};
 
-use super::choice::SAVING_PERCENT_MIN;
-use super::compressors::name_compressor;
+use super::compressor_name::{SAVING_PERCENT_MIN, name_compressor};
 
 /// The codec with which every form is compared.
 #[derive(Debug, Clone)]

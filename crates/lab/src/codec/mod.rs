@@ -9,6 +9,7 @@
 mod call;
 mod calls;
 mod choice;
+mod compressor_name;
 mod compressors;
 mod costs;
 mod forms;
