@@ -50,6 +50,7 @@ const OTHER: &str = "other";
 
 impl Session {
     /// The command in progress; `None` if the next byte of the input begins one.
+    #[inline]
     pub(crate) fn command_in_progress(&self) -> Option<CommandText> {
         Some(match &self.state {
             State::Command | State::Statistics => return None,

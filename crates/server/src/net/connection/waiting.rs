@@ -71,6 +71,7 @@ impl Waiting {
 impl Connection {
     /// Notes the command of a run that is slow, or has to wait: the first of its input, or, if the run ended before one that
     /// waits for the server, that one. `in_progress` is the one that had begun before.
+    #[inline]
     pub(super) fn note_command(
         &self,
         next_step: NextStep,
@@ -106,6 +107,7 @@ impl Connection {
     }
 
     /// What it waits for after a run that ended with `next_step`.
+    #[inline]
     fn wait_reason(&self, next_step: NextStep) -> Option<WaitReason> {
         match next_step {
             NextStep::WaitForMemory(_) => Some(WaitReason::PeerMemory),
