@@ -138,7 +138,7 @@ class Codec(_native.Codec):
 
     def __repr__(self) -> str:
         """Return the expression that makes the codec, with the arguments that are not the default."""
-        defaults = {**(Codec.__new__.__kwdefaults__ or {}), "types": {}}
+        defaults: dict[str, Any] = {**(Codec.__new__.__kwdefaults__ or {}), "types": {}}
         texts = [repr(self.dialect)] if self.dialect != "own" else []
         for name, value in self._arguments.items():
             if value == defaults[name]:
