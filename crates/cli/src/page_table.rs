@@ -14,7 +14,8 @@ pub(crate) fn format_first_rows(
     prints_all: bool,
 ) -> String {
     let is_printed = |(index, row): &(usize, &Vec<String>)| {
-        *index < ROWS_WITHOUT_ALL || kept_name.is_some_and(|kept_name| row[0] == kept_name)
+        *index < ROWS_WITHOUT_ALL
+            || kept_name.is_some_and(|kept_name| row.first().is_some_and(|name| name == kept_name))
     };
     let printed_rows: Vec<Vec<String>> =
         table.rows.iter().enumerate().filter(is_printed).map(|(_, row)| row.clone()).collect();

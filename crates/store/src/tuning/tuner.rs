@@ -75,18 +75,20 @@ impl<C: TunableCache> Tuner<C> {
     /// Counts a sampled get: its group of keys, what a miss of it costs, and whether it hits in each of the miniatures,
     /// which `get` finds out.
     pub fn count_get(&mut self, group: usize, cost: u64, mut get: impl FnMut(&mut C) -> bool) {
-        let all = std::iter::once(&mut self.own).chain(&mut self.copy).chain(&mut self.candidates);
-        for counted in all {
+        for counted in self.counted_mut() {
             if !get(&mut counted.cache) {
                 counted.costs.add(group, cost);
             }
         }
     }
 
+    fn counted_mut(&mut self) -> impl Iterator<Item = &mut Counted<C>> {
+        std::iter::once(&mut self.own).chain(&mut self.copy).chain(&mut self.candidates)
+    }
+
     /// Calls `visit` with each of the miniatures.
     pub fn for_each(&mut self, mut visit: impl FnMut(&mut C)) {
-        let all = std::iter::once(&mut self.own).chain(&mut self.copy).chain(&mut self.candidates);
-        all.for_each(|counted| visit(&mut counted.cache));
+        self.counted_mut().for_each(|counted| visit(&mut counted.cache));
     }
 
     /// All miniatures.
@@ -149,8 +151,7 @@ impl<C: TunableCache> Tuner<C> {
 
     fn clear_counts(&mut self, totals: &CacheTotals) {
         self.miss_cost_before = totals.miss_cost;
-        let all = std::iter::once(&mut self.own).chain(&mut self.copy).chain(&mut self.candidates);
-        all.for_each(|counted| counted.costs = MissCosts::default());
+        self.counted_mut().for_each(|counted| counted.costs = MissCosts::default());
     }
 
     /// The settings that the cache has.

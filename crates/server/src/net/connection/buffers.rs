@@ -1,6 +1,6 @@
 //! Buffers that a worker lends to the connection it serves, and how many bytes are received into them at a time.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::run_clock::RunClock;
 use crate::shared::sizes::INPUT_BYTES;
@@ -54,7 +54,7 @@ impl Buffers {
     }
 
     pub(crate) fn new() -> Buffers {
-        let run_clock = RunClock::new(Instant::now(), (false, false), Duration::MAX);
+        let run_clock = RunClock::new(Instant::now(), false, false);
         Buffers { input: vec![0; INPUT_BYTES], output: Vec::new(), run_clock }
     }
 }

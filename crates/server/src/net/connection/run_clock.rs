@@ -13,8 +13,6 @@ pub(crate) struct RunClock {
     /// When this run began, if that is of interest.
     began_at: Option<Instant>,
     is_measured: bool,
-    /// From when on it is slow.
-    limit: Duration,
     /// The command that is slow or has to wait.
     command: Option<CommandText>,
 }
@@ -23,14 +21,13 @@ impl RunClock {
     #[inline]
     pub(crate) fn new(
         iteration_began_at: Instant,
-        (is_measured, has_waiting_command): (bool, bool),
-        limit: Duration,
+        is_measured: bool,
+        has_waiting_command: bool,
     ) -> RunClock {
         RunClock {
             iteration_began_at,
             began_at: (is_measured || has_waiting_command).then(Instant::now),
             is_measured,
-            limit,
             command: None,
         }
     }
@@ -49,10 +46,10 @@ impl RunClock {
         self.iteration_began_at.elapsed()
     }
 
-    /// Whether it is measured and already slow.
+    /// Whether it is measured and has taken at least `limit` already.
     #[inline]
-    pub(super) fn is_slow(&self) -> bool {
-        self.is_measured() && self.elapsed() >= self.limit
+    pub(super) fn is_slower_than(&self, limit: Duration) -> bool {
+        self.is_measured() && self.elapsed() >= limit
     }
 
     /// When this run began, if it is measured or a command of the connection waited.

@@ -83,7 +83,8 @@ impl Connection {
         let reason = self.wait_reason(next_step);
         // Memory for the rest of a command may be refused after this.
         let is_short = context.pressure == Pressure::High && used_bytes < input.len();
-        let is_of_interest = reason.is_some() || is_short || run_clock.is_slow();
+        let limit = context.shared.slow_commands.limit();
+        let is_of_interest = reason.is_some() || is_short || run_clock.is_slower_than(limit);
         if self.waiting.is_some() || !is_of_interest {
             return;
         }

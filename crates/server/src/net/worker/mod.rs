@@ -322,8 +322,8 @@ impl Worker {
         let refuses_incomplete = Cell::new(false);
         self.buffers.run_clock = RunClock::new(
             self.deferred.iteration_began_at(),
-            (self.run_sampler.begin(), connection.has_waiting_command()),
-            self.shared.slow_commands.limit(),
+            self.run_sampler.begin(),
+            connection.has_waiting_command(),
         );
         let context = Context {
             store_worker: &self.store_worker,
