@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod file;
+pub mod fixed_set;
 pub mod key_prefixes;
 pub mod local_cache;
 pub mod near_values;

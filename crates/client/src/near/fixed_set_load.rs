@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use glasscache_strategy::fixed_set::REFRESH_AHEAD_DIVISOR;
+
 use super::entry::NearKey;
 
 /// The time from a load that failed to the next one.
@@ -19,9 +21,6 @@ const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The shortest time between two refreshes if nothing but TTLs bounds the age of a value.
 const REFRESH_INTERVAL_WITHOUT_NEAR_TTL: Duration = Duration::from_secs(5);
-
-/// A refresh fetches what expires within this part of `near_ttl`, so that the set is whole when it is read next.
-const REFRESH_AHEAD_DIVISOR: u32 = 10;
 
 /// The loads of the fixed set: one at a time, by the read that finds it due.
 #[derive(Debug)]

@@ -31,6 +31,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::WireKey;
+pub use glasscache_strategy::fixed_set;
 pub use glasscache_strategy::never_kept::NeverRules;
 pub use glasscache_strategy::rollout;
 use glasscache_strategy::rollout::counts::RequestCost;
@@ -132,7 +133,8 @@ impl ClientNearCache {
         let process_cache = self.current();
         let state = process_cache.state();
         let strategy = &self.options.file.strategy;
-        rollout_json(strategy, state.process_rollout(), state.fill_fraction(strategy.local))
+        let fill_fraction = state.fill_fraction(strategy.local);
+        rollout_json(strategy, state.process_rollout(), fill_fraction, state.fixed_set_loads())
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].

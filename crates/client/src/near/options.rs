@@ -7,12 +7,10 @@ use std::time::Duration;
 use glasscache_strategy::file::StrategyFile;
 use glasscache_strategy::never_kept::NeverRules;
 use glasscache_strategy::rollout::rollout_share::RolloutShare;
+use glasscache_strategy::rollout::value_checks::NEAR_CHECK_DEFAULT;
 
 /// How long a value may be served after a write of another process, unless configured otherwise.
 const NEAR_TTL_DEFAULT: Duration = Duration::from_secs(10);
-
-/// How many of the reads that a process serves itself are compared with the servers, unless configured otherwise.
-const NEAR_CHECK_DEFAULT: f64 = 0.01;
 
 /// A strategy and how a client runs it.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use glasscache_strategy::fixed_set::FixedSetLoads;
 use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
 use glasscache_strategy::never_kept::Learned;
 use glasscache_strategy::notation::{LocalRule, Strategy};
@@ -634,6 +635,11 @@ impl NearState {
             stats.keys += key_count as u64;
             stats.bytes += value_bytes as u64;
         }
+    }
+
+    /// What the loads of the fixed set cost.
+    pub(super) fn fixed_set_loads(&self) -> FixedSetLoads {
+        FixedSetLoads { calls: self.stats.fixed_set_calls, keys: self.stats.fixed_set_keys }
     }
 
     /// The keys of the fixed set that the caller is to load now, if any; then others do not. Not before what is loaded may

@@ -10,12 +10,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_strategy::rollout::value_checks::ValueChecks;
+use glasscache_strategy::rollout::value_checks::{ValueChecks, WAITING_KEYS_MAX};
 
 use super::entry::{NearKey, NearValue};
-
-/// Keys that wait for a call, after which they get one of their own.
-const KEYS_MAX: usize = 32;
 
 /// Replaced values that are watched for at a time.
 const REPLACED_VALUES_MAX: usize = 256;
@@ -61,7 +58,7 @@ impl ValueComparison {
         if !self.replaced_values.is_empty() {
             self.find_wrong_value(&key(), value, age_bound, now);
         }
-        if self.keys.len() < KEYS_MAX && self.draw_fraction() < self.fraction {
+        if self.keys.len() < WAITING_KEYS_MAX && self.draw_fraction() < self.fraction {
             self.keys.push(key());
         }
     }
@@ -97,7 +94,7 @@ impl ValueComparison {
 
     /// Whether so many keys wait that they get a call of their own.
     pub(super) fn is_due(&self) -> bool {
-        self.keys.len() >= KEYS_MAX
+        self.keys.len() >= WAITING_KEYS_MAX
     }
 
     /// The keys whose values are to be compared, each once.

@@ -5,7 +5,7 @@ use glasscache_strategy::rules::ChildrenRule;
 
 use super::cost::CostModel;
 use super::fixed::choose_fixed;
-use super::forecast::compute_forecasts;
+use super::forecast::{add_comparisons, compute_forecasts, compute_refresh_forecast};
 use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
@@ -27,18 +27,20 @@ pub fn build_strategy_file(
         learn(strategy.companion_share_percent, prepared, 0..prepared.second_half_start());
     let choices = Choices { fixed: &fixed, learned: &learned.items };
     let request_count = prepared.len();
-    let request_stats =
+    let mut request_stats =
         run(prepared, cost, strategy, choices, drawn_cost_mode(cost), request_count);
+    add_comparisons(prepared, cost, &mut request_stats);
+    let second_half = prepared.second_half_start()..request_count;
+    let mut forecast = compute_forecasts(prepared, &request_stats, second_half.clone());
+    if !forecast.is_empty() {
+        forecast.extend(compute_refresh_forecast(prepared, fixed.items.len(), second_half));
+    }
     let key_of = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children =
         strategy.children != ChildrenRule::Never || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
-        forecast: compute_forecasts(
-            prepared,
-            &request_stats,
-            prepared.second_half_start()..request_count,
-        ),
+        forecast,
         fixed_keys: fixed.items.iter().map(key_of).collect(),
         children: if needs_children { list_children(prepared) } else { Vec::new() },
         learned: learned.rules,

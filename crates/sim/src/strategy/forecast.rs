@@ -6,10 +6,14 @@
 //! each; the deviations of the blocks are scaled from their length to the compared number, and the larger ones count.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use glasscache_strategy::file::Forecast;
+use glasscache_strategy::fixed_set::{REFRESHED_KEYS, refresh_interval};
 use glasscache_strategy::rollout::forecast_check::REQUESTS_OF_FORECAST;
+use glasscache_strategy::rollout::value_checks::{NEAR_CHECK_DEFAULT, WAITING_KEYS_MAX};
 
+use super::cost::{CostModel, round_half_up};
 use super::figures::{P50_INDEX, P95_INDEX, compute_percentiles};
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
@@ -24,6 +28,64 @@ const MARGIN_DEVIATIONS: f64 = 3.5;
 
 /// The figures by name: calls and keys of a request, percentiles of the time that its calls add.
 type FigureValues = [(&'static str, f64); 4];
+
+/// The forecast of the keys that refreshing the fixed set costs a request of these; empty if nothing is refreshed.
+///
+/// A process refreshes it when a request finds that it is due, in a call apart from those of the request.
+pub fn compute_refresh_forecast(
+    prepared: &PreparedLog<'_>,
+    fixed_item_count: usize,
+    requests: Range<usize>,
+) -> Option<Forecast> {
+    let near_ttl_us = prepared.near_ttl_us.filter(|_| fixed_item_count > 0)?;
+    let interval_us = refresh_interval(Duration::from_micros(near_ttl_us)).as_micros() as u64;
+    let mut refreshes = 0_u64;
+    for process_requests in &prepared.requests_by_instance {
+        let mut loaded_at_us = None;
+        for &request in process_requests {
+            let now_us = prepared.times_us[request as usize];
+            let is_due = loaded_at_us
+                .is_some_and(|loaded_at_us| now_us >= interval_us.saturating_add(loaded_at_us));
+            refreshes += u64::from(is_due && requests.contains(&(request as usize)));
+            if is_due || loaded_at_us.is_none() {
+                loaded_at_us = Some(now_us);
+            }
+        }
+    }
+    let keys = refreshes * fixed_item_count as u64;
+    let value = round_to_nanos(keys as f64 / requests.len().max(1) as f64);
+    Some(Forecast { figure: REFRESHED_KEYS.to_owned(), value, low: value, high: value })
+}
+
+/// Adds what a client compares with the servers during a roll-out: of the reads that its processes serve themselves one in
+/// a hundred, whose keys are read along with the next call, or by a call of their own when enough wait.
+pub fn add_comparisons(
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+    request_stats: &mut [RequestStats],
+) {
+    let waiting_keys_max = WAITING_KEYS_MAX as f64;
+    for process_requests in &prepared.requests_by_instance {
+        let mut waiting_keys = 0.0_f64;
+        for &request in process_requests {
+            let Some(stats) = request_stats.get_mut(request as usize) else { continue };
+            let reads = prepared.items_of(request as usize).len() as u32;
+            let served_reads = reads.saturating_sub(stats.used_keys);
+            if stats.calls > 0 || waiting_keys >= waiting_keys_max {
+                let keys = waiting_keys as u32;
+                waiting_keys -= f64::from(keys);
+                stats.added_ns += match stats.calls {
+                    0 => cost.call_ns(u64::from(keys), 0),
+                    _ => round_half_up(cost.extra_keys_ns(u64::from(keys) + 1)),
+                };
+                stats.keys += keys;
+                stats.calls = stats.calls.max(1);
+            }
+            waiting_keys += f64::from(served_reads) * NEAR_CHECK_DEFAULT;
+            waiting_keys = waiting_keys.min(waiting_keys_max);
+        }
+    }
+}
 
 /// The forecast from these requests and what each needed; empty if they are too few for an interval.
 pub fn compute_forecasts(
@@ -219,6 +281,56 @@ mod tests {
             ("added_ms_p95", 1.5, 1.5, 1.5),
         ];
         assert!(values.eq(expected));
+    }
+
+    #[test]
+    fn one_in_a_hundred_served_reads_is_compared_along_with_a_call_or_by_one_for_32() {
+        let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0), (10.0, 190.0)]).unwrap();
+        let mut log = log_of_requests(20_000);
+        // 50 reads each, by two processes.
+        log.items = Items {
+            keys: (0..50).map(|item| item.to_string()).collect(),
+            parents: vec![NONE; 50],
+            sizes: vec![100; 50],
+            ..Items::default()
+        };
+        log.requests.items = (0..20_000).flat_map(|_| 0..50).collect();
+        log.requests.starts = (0..=20_000).map(|request| request * 50).collect();
+        let prepared = PreparedLog::new(&log, |_| true);
+        let sums = |stats: RequestStats| {
+            let mut all = vec![stats; 20_000];
+            add_comparisons(&prepared, &cost, &mut all);
+            let added = all.iter().map(|after| after.added_ns - stats.added_ns).sum::<u64>();
+            let calls = all.iter().map(|stats| u64::from(stats.calls)).sum::<u64>();
+            (calls, all.iter().map(|stats| u64::from(stats.keys)).sum::<u64>(), added)
+        };
+        // All reads are served: 10,000 keys in calls of 32, of which the last ones still wait.
+        let (calls, keys, added) = sums(RequestStats::default());
+        assert!((300..=312).contains(&calls) && keys == 32 * calls, "{calls} calls, {keys} keys");
+        assert!(added >= calls * 410_000, "{added} ns");
+        // One of them needs a call: the compared keys are read along with it.
+        let with_call = RequestStats { calls: 1, keys: 1, used_keys: 1, ..RequestStats::default() };
+        let (calls, keys, added) = sums(with_call);
+        assert_eq!(calls, 20_000);
+        assert!((29_700..=29_800).contains(&keys), "{keys} keys");
+        assert!((97_000_000..=98_000_000).contains(&added), "10 us a key: {added} ns");
+    }
+
+    #[test]
+    fn each_process_refreshes_its_fixed_set_a_little_before_near_ttl_is_over() {
+        let mut log = log_of_requests(4000);
+        // A request a second, served by two processes alternately.
+        log.requests.times_us = (0..4000).map(|second| second * 1_000_000).collect();
+        let near_ttl = |seconds| Some(Duration::from_secs(seconds));
+        let forecast = |near_ttl, items| {
+            let prepared = PreparedLog::new(&log, |_| true).with_near_ttl(near_ttl);
+            compute_refresh_forecast(&prepared, items, 2000..4000)
+        };
+        // After 90 s of 100, by both: 22 or 23 times in 2,000 s.
+        let refreshed = forecast(near_ttl(100), 50).unwrap();
+        assert_eq!((&*refreshed.figure, refreshed.value), ("refreshed_keys", 44.0 * 50.0 / 2000.0));
+        assert!(forecast(near_ttl(10_000), 50).unwrap().value.abs() < f64::EPSILON);
+        assert_eq!((forecast(None, 50), forecast(near_ttl(100), 0)), (None, None));
     }
 
     #[test]

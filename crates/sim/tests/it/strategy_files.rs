@@ -29,15 +29,21 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         let report = report(&prepared, &cost, &strategy, OPTIONS);
         let drawn = report.drawn.unwrap();
         let per_request = |count: u64| count as f64 / drawn.requests as f64;
+        let reads = (prepared.second_half_start()..prepared.len())
+            .map(|request| prepared.items_of(request).len())
+            .sum::<usize>();
+        // Compared with the servers' in a roll-out, along with a call, which all of these strategies need often enough.
+        let compared_keys = 0.01 * per_request(reads as u64 - drawn.used_keys);
         let expected = [
-            per_request(drawn.calls),
-            per_request(drawn.keys),
-            drawn.added_ns_pct[2] as f64 / 1e6,
-            drawn.added_ns_pct[5] as f64 / 1e6,
+            (per_request(drawn.calls), 0.0),
+            (per_request(drawn.keys) + compared_keys, 0.02 * compared_keys),
+            (drawn.added_ns_pct[2] as f64 / 1e6, 0.05),
+            (drawn.added_ns_pct[5] as f64 / 1e6, 0.05),
         ];
-        for (forecast, expected) in file.forecast.iter().zip(expected) {
+        for (forecast, (expected, tolerance)) in file.forecast.iter().zip(expected) {
             let figure = &forecast.figure;
-            assert!((forecast.value - expected).abs() < 1e-5, "{notation}, {figure}");
+            let error = (forecast.value - expected).abs();
+            assert!(error < tolerance + 1e-5, "{notation}, {figure}: {error} of {expected}");
             assert!(forecast.low < expected && expected < forecast.high, "{figure}");
             assert!(forecast.high < 2.0 * expected, "{figure} is bounded: {forecast:?}");
         }

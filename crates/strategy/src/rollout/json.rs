@@ -6,14 +6,16 @@ use super::counts::{Block, GroupCounts};
 use super::process_rollout::ProcessRollout;
 use super::routes::RouteSums;
 use super::value_checks::ValueChecks;
+use crate::fixed_set::FixedSetLoads;
 use crate::notation::Strategy;
 
 /// The JSON of a process that runs this strategy (docs/reference/json.md); `fill_fraction` is how much of what its near
-/// cache may hold it holds, if it has one.
+/// cache may hold it holds, if it has one, `loads` what its fixed set cost.
 pub fn rollout_json(
     strategy: &Strategy,
     process_rollout: &ProcessRollout,
     fill_fraction: Option<f64>,
+    loads: FixedSetLoads,
 ) -> String {
     let disable_reason = process_rollout
         .disable_reason()
@@ -40,7 +42,7 @@ pub fn rollout_json(
         group_json(&groups.strategy),
         group_json(&groups.control),
         routes_json(process_rollout),
-        near_json(process_rollout, fill_fraction),
+        near_json(process_rollout, fill_fraction, loads),
     )
 }
 
@@ -59,13 +61,19 @@ fn routes_json(process_rollout: &ProcessRollout) -> String {
     routes.collect::<Vec<_>>().join(",")
 }
 
-fn near_json(process_rollout: &ProcessRollout, fill_fraction: Option<f64>) -> String {
+fn near_json(
+    process_rollout: &ProcessRollout,
+    fill_fraction: Option<f64>,
+    loads: FixedSetLoads,
+) -> String {
     let ValueChecks { compared, differing, wrong, bound_ms } = process_rollout.value_checks();
     let fill = fill_fraction.map_or("null".to_owned(), |fraction| fraction.to_string());
     format!(
         "\"value_checks\":{{\"compared\":{compared},\"differing\":{differing},\"wrong\":{wrong},\"bound_ms\":{bound_ms}}},\
-         \"near_fill\":{fill},\"near_growing\":{}",
-        fill_fraction.is_some() && !process_rollout.is_warm()
+         \"near_fill\":{fill},\"near_growing\":{},\"kept_calls\":{},\"kept_keys\":{}",
+        fill_fraction.is_some() && !process_rollout.is_warm(),
+        loads.calls,
+        loads.keys,
     )
 }
 
@@ -123,7 +131,8 @@ mod tests {
         process_rollout.count_value_checks(&checks);
         process_rollout.end_request(group, Some("/a\""), &cost, NearContent::COMPLETE);
         let strategy = "lru:3+children".parse().unwrap();
-        let text = rollout_json(&strategy, &process_rollout, Some(0.5));
+        let loads = FixedSetLoads { calls: 2, keys: 30 };
+        let text = rollout_json(&strategy, &process_rollout, Some(0.5), loads);
         let expected = concat!(
             r#"{"process":"00000000000000ff","strategy":"lru:3+children","share":1,"share_by":"request","#,
             r#""disabled":null,"warm_up_requests":0,"#,
@@ -134,7 +143,7 @@ mod tests {
             r#""added_ns":0,"added_ns_counts":[],"blocks":[]}},"#,
             r#""routes":[{"route":"/a\"","strategy":[1,100,0.00000001],"control":[0,0,0]}],"#,
             r#""value_checks":{"compared":7,"differing":2,"wrong":0,"bound_ms":0},"#,
-            r#""near_fill":0.5,"near_growing":false}"#,
+            r#""near_fill":0.5,"near_growing":false,"kept_calls":2,"kept_keys":30}"#,
         );
         assert_eq!(text, expected);
     }

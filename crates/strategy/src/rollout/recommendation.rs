@@ -13,6 +13,7 @@ use super::numbers::short;
 use super::routes::Routes;
 use super::value_checks::ValueChecks;
 use crate::file::Forecast;
+use crate::fixed_set::FixedSetLoads;
 
 /// If the strategy disabled itself in more than this fraction of the processes, and in several, it is not chance.
 const DISABLED_FRACTION_MAX: f64 = 0.05;
@@ -37,6 +38,8 @@ pub struct RolloutMeasurements {
     pub value_checks: ValueChecks,
     /// How full the near caches are.
     pub near_fill: NearFill,
+    /// What their fixed sets cost.
+    pub fixed_set_loads: FixedSetLoads,
 }
 
 /// What to do with a roll-out.

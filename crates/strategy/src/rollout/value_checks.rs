@@ -5,6 +5,12 @@
 
 use std::fmt;
 
+/// How many of the reads that a process serves itself are compared, unless configured otherwise.
+pub const NEAR_CHECK_DEFAULT: f64 = 0.01;
+
+/// Keys to compare that wait for a call which is made anyway; with as many they get one of their own.
+pub const WAITING_KEYS_MAX: usize = 32;
+
 /// How many values were compared, and what came out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ValueChecks {

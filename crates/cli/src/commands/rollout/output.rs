@@ -1,12 +1,13 @@
 //! What the command prints: the comparison of both groups as sentences, as a table and as JSON.
 
+use glasscache_client::near::fixed_set::REFRESHED_KEYS;
 use glasscache_client::near::rollout::counts::GroupCounts;
 use glasscache_client::near::rollout::decision::is_much_slower;
 use glasscache_client::near::rollout::forecast_check::forecast_bound;
 use glasscache_client::near::rollout::metrics::{Estimate, METRICS, Metric};
 use glasscache_client::near::rollout::recommendation::Recommendation;
 use glasscache_client::near::rollout::routes::{RouteDifference, RouteSums};
-use glasscache_lab::text::{Table, format_count, format_decimal};
+use glasscache_lab::text::{Table, format_count, format_count_of, format_decimal};
 use serde_json::{Value, json};
 
 use super::reports::Reports;
@@ -25,10 +26,11 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
         count => format!(" {count} of the files end within a report, which is left out."),
     };
     let checks = reports.measured.value_checks;
+    let fixed_set = describe_fixed_set(reports);
     format!(
         "{} in {} % {share_unit}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.{cut_off} \
          Of {} values that processes kept and compared with the servers', {} had been replaced, {} of them longer ago \
-         than allowed.",
+         than allowed.{fixed_set}",
         reports.strategy,
         format_decimal(reports.share * 100.0),
         reports.processes,
@@ -37,6 +39,24 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
         format_count(checks.compared),
         format_count(checks.differing),
         format_count(checks.wrong),
+    )
+}
+
+/// What loading and refreshing the fixed set cost, in a sentence; empty if there is none.
+fn describe_fixed_set(reports: &Reports) -> String {
+    let loads = reports.measured.fixed_set_loads;
+    if loads.calls == 0 {
+        return String::new();
+    }
+    let forecast = reports.forecast.iter().find(|forecast| forecast.figure == REFRESHED_KEYS);
+    let forecast_clause = forecast.map_or_else(String::new, |forecast| {
+        format!(" (forecast of refreshing: {})", format_decimal(forecast.value))
+    });
+    format!(
+        " Loading and refreshing the fixed set took {} of {}, {} keys a request{forecast_clause}.",
+        format_count_of(loads.calls, "call", "calls"),
+        format_count_of(loads.keys, "key", "keys"),
+        format_decimal(loads.keys as f64 / reports.requests().max(1) as f64),
     )
 }
 
@@ -162,6 +182,8 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         },
         "near_fill": measured.near_fill.fraction,
         "near_growing": measured.near_fill.is_growing,
+        "kept_calls": measured.fixed_set_loads.calls,
+        "kept_keys": measured.fixed_set_loads.keys,
         "cut_off_reports": reports.cut_off_files,
         "recommendation": recommendation.action.name(),
         "reason": recommendation.reason,

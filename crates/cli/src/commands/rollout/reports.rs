@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use glasscache_client::near::fixed_set::FixedSetLoads;
 use glasscache_client::near::rollout::counts::{Block, GroupCounts};
 use glasscache_client::near::rollout::recommendation::RolloutMeasurements;
 use glasscache_client::near::rollout::routes::{RouteOfGroups, RouteSums};
@@ -60,6 +61,10 @@ struct Rollout {
     near_fill: Option<f64>,
     #[serde(default)]
     near_growing: bool,
+    #[serde(default)]
+    kept_calls: u64,
+    #[serde(default)]
+    kept_keys: u64,
 }
 
 /// Sums of a route: requests, added nanoseconds, and the squares of added milliseconds.
@@ -202,6 +207,13 @@ impl Reports {
         reports
     }
 
+    /// All requests of the processes.
+    pub(super) fn requests(&self) -> u64 {
+        self.warm_up_requests
+            + self.measured.strategy.sum.requests
+            + self.measured.control.sum.requests
+    }
+
     fn add(&mut self, rollout: &Rollout) {
         let measured = &mut self.measured;
         self.processes += 1;
@@ -225,6 +237,8 @@ impl Reports {
         let mean_fill = fills.iter().sum::<f64>() / fills.len().max(1) as f64;
         measured.near_fill.fraction = (!fills.is_empty()).then_some(mean_fill);
         measured.near_fill.is_growing |= rollout.near_growing;
+        let Rollout { kept_calls, kept_keys, .. } = *rollout;
+        measured.fixed_set_loads.add(FixedSetLoads { calls: kept_calls, keys: kept_keys });
         self.warm_up_requests += rollout.warm_up_requests;
         self.disabled_because.extend(rollout.disabled_because.clone());
     }

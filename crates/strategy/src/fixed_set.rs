@@ -1,0 +1,31 @@
+//! When the values of a fixed set are refreshed, and what loading and refreshing them costs.
+
+use std::time::Duration;
+
+/// A refresh fetches what expires within this part of `near_ttl`, so that the set is whole when it is read next.
+pub const REFRESH_AHEAD_DIVISOR: u32 = 10;
+
+/// The name of the forecast of keys that refreshing the fixed set costs a request.
+pub const REFRESHED_KEYS: &str = "refreshed_keys";
+
+/// What loading and refreshing the fixed set cost, apart from what requests needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FixedSetLoads {
+    /// Calls.
+    pub calls: u64,
+    /// Keys fetched.
+    pub keys: u64,
+}
+
+impl FixedSetLoads {
+    /// Adds those of another process.
+    pub fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.keys += other.keys;
+    }
+}
+
+/// From one load of values without TTLs to the next.
+pub fn refresh_interval(near_ttl: Duration) -> Duration {
+    near_ttl.saturating_sub(near_ttl / REFRESH_AHEAD_DIVISOR)
+}
