@@ -153,8 +153,8 @@ login-flood: release ## What logged-in clients notice of 10,000 failing logins (
 	PYTHONPATH=tests/live python3 tests/live/login_flood.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: live-curve
-live-curve: ## Errors of the live curve, and how often its interval holds, over twenty samples of the keys on three loads (two minutes).
-	$(CARGO) test -p glasscache-sim --test it -- --ignored --nocapture errors_and_intervals_over_twenty_samples
+live-curve: ## Errors of the live curve, and how often its interval holds, over twenty samples of the keys on three loads, and on recorded ones where there is a folder of them (TRACES=dir).
+	$(if $(wildcard $(TRACES)),GLASSCACHE_TEST_TRACES="$(abspath $(TRACES))") $(CARGO) test --release -p glasscache-sim --test it -- --ignored --nocapture errors_and_intervals_over_twenty_samples
 
 .PHONY: http-peers
 http-peers: release ## What clients notice of 100,000 malformed requests to the HTTP port, and resident memory (ARGS="--requests 1000").

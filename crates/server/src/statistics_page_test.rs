@@ -52,6 +52,21 @@ fn the_page_of_statistics_matches_the_tables() {
     push_fields(&mut page, "<n>:", HOT_KEY_FIELDS);
     page += "\n## stats prefixes\n\nThe prefixes of keys with most gets, up to the character of `-D` (a colon). Refused with `-X`.\n\n";
     push_fields(&mut page, "<n>:", PREFIX_FIELDS);
+    push_latency_and_slow_commands(&mut page);
+    page += "\n## stats policy\n\nThe settings of the eviction policy, and with `-o policy=tuned` what was done to them, as of the last second.\n\n";
+    push_fields(&mut page, "", POLICY_FIELDS);
+    page += "\nThen for each of the last changes of the settings, the latest first, with its number `<n>` from 0:\n\n";
+    push_fields(&mut page, "<n>:", SWITCH_FIELDS);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
+    if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let page_on_disk = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(page_on_disk == page, "{path} is out of date: make reference-pages");
+}
+
+/// Appends what is reported of the times of commands.
+fn push_latency_and_slow_commands(page: &mut String) {
     let _ = writeln!(
         page,
         "\n## stats latency\n\nTimes inside the server of a sample of the commands, whatever their protocol, from the \
@@ -59,7 +74,7 @@ fn the_page_of_statistics_matches_the_tables() {
          is {}. Each key of a get of many counts.\n",
         COMMANDS.map(|command| format!("`{command}`")).join(", ")
     );
-    push_fields(&mut page, "<command>:", LATENCY_FIELDS);
+    push_fields(page, "<command>:", LATENCY_FIELDS);
     let _ = writeln!(
         page,
         "\nThen the same rows with `{FILL}:` in place of the command: the time of a miss, from the reply that gave a client \
@@ -71,21 +86,11 @@ fn the_page_of_statistics_matches_the_tables() {
         "\n## stats slow\n\nThe slowest commands of the last hour, at most 64, that took `-o slow_ms` milliseconds or more: \
          all that had to wait, and a sample of the others. The slowest has the number 0.\n"
     );
-    push_fields(&mut page, "<n>:", SLOW_FIELDS);
-    page += "\nWhat a command can wait for:\n\n| name | meaning |\n|---|---|\n";
+    push_fields(page, "<n>:", SLOW_FIELDS);
+    *page += "\nWhat a command can wait for:\n\n| name | meaning |\n|---|---|\n";
     for (_, name, meaning) in &WAIT_REASONS {
         let _ = writeln!(page, "| `{name}` | {meaning} |");
     }
-    page += "\n## stats policy\n\nThe settings of the eviction policy, and with `-o policy=tuned` what was done to them, as of the last second.\n\n";
-    push_fields(&mut page, "", POLICY_FIELDS);
-    page += "\nThen for each of the last changes of the settings, the latest first, with its number `<n>` from 0:\n\n";
-    push_fields(&mut page, "<n>:", SWITCH_FIELDS);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
-    if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
-        std::fs::write(path, &page).unwrap();
-    }
-    let page_on_disk = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(page_on_disk == page, "{path} is out of date: make reference-pages");
 }
 
 /// Appends a table of the fields.

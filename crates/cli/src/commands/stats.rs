@@ -179,9 +179,6 @@ fn format_summary(
     let recent = counters_after.since(counters_before);
     let rate = |count: u64| format_decimal(count as f64 / seconds);
     let last_interval = format!("in the last {}", format_duration(interval));
-    let used_share = format_percent(Some(
-        counters_after.bytes as f64 / counters_after.limit_bytes.max(1) as f64,
-    ));
     let mut rows = Vec::new();
     let mut push_row = |name: &str, value: String| rows.push((name.to_owned(), value));
     push_row("server", server.to_owned());
@@ -205,14 +202,7 @@ fn format_summary(
             rate(recent.other_commands)
         ),
     );
-    push_row(
-        "memory",
-        format!(
-            "{} of {} ({used_share})",
-            format_bytes(counters_after.bytes),
-            format_bytes(counters_after.limit_bytes)
-        ),
-    );
+    push_row("memory", format_memory(counters_after));
     push_row("items", format_count(counters_after.items));
     push_row(
         "evictions",
@@ -236,16 +226,28 @@ fn format_summary(
             format_count(counters_after.connections_refused)
         ),
     );
-    // What is after the interval, the time of the backend, has a line of its own.
-    match advice.first().map(|sentence| (sentence, sentence.split_once("), "))) {
-        Some((_, Some((misses, backend)))) => {
-            push_row("more memory", format!("{misses}),"));
-            push_row("", backend.to_owned());
+    if let Some(sentence) = advice.first() {
+        // What is after the interval, the time of the backend, has a line of its own.
+        match sentence.split_once("), ") {
+            Some((misses, backend)) => {
+                push_row("more memory", format!("{misses}),"));
+                push_row("", backend.to_owned());
+            }
+            None => push_row("more memory", sentence.clone()),
         }
-        Some((sentence, None)) => push_row("more memory", sentence.clone()),
-        None => {}
     }
     format_two_columns(rows)
+}
+
+/// What is used of the limit.
+fn format_memory(counters: &Counters) -> String {
+    let used_share = counters.bytes as f64 / counters.limit_bytes.max(1) as f64;
+    format!(
+        "{} of {} ({})",
+        format_bytes(counters.bytes),
+        format_bytes(counters.limit_bytes),
+        format_percent(Some(used_share))
+    )
 }
 
 /// Whole numbers as numbers, everything else as text.

@@ -105,6 +105,16 @@ pub enum Pace {
     Open(f64),
 }
 
+impl Pace {
+    /// The requests a second of a schedule.
+    pub(crate) fn offered_per_second(self) -> Option<f64> {
+        match self {
+            Self::Open(rate) => Some(rate),
+            Self::Closed => None,
+        }
+    }
+}
+
 /// How long a run lasts and which part of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Window {

@@ -1,8 +1,13 @@
-//! The live curve against exact replays of the store at each size, on generated loads with TTLs, overwrites and sizes.
+//! The live curve against exact replays of the store at each size, on generated loads with TTLs, overwrites and sizes, and
+//! on recorded traces.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use glasscache_sim::trace::generate::keys::KeyWorkload;
 use glasscache_sim::trace::generate::twitter::twitter_cluster;
-use glasscache_sim::trace::{Batch, Effect, Op};
+use glasscache_sim::trace::{Batch, Columns, Effect, open};
 use glasscache_store::{
     Config, CurveState, Expiry, LiveCurve, LiveInput, LiveModel, Seconds, SetOptions, Store,
 };
@@ -13,6 +18,58 @@ const START_S: u32 = 2;
 /// Rows between two passes of the worker and steps of the model.
 const ROWS_PER_PASS: u64 = 64;
 
+/// Requests a second of a trace whose times are row numbers.
+const RECORDED_RATE: u64 = 1000;
+
+/// The size of a value that the trace does not state.
+const VALUE_BYTES_DEFAULT: u32 = 100;
+
+/// Where the rows come from.
+enum Load {
+    Generated(KeyWorkload),
+    Recorded(PathBuf),
+}
+
+impl Load {
+    /// Calls `visit` with the batches of rows, their times in microseconds.
+    fn for_each(&self, mut visit: impl FnMut(&Batch)) {
+        let mut batch = Batch::default();
+        match self {
+            Self::Generated(workload) => {
+                let mut generator = workload.clone().start();
+                while generator.read(&mut batch) > 0 {
+                    visit(&batch);
+                }
+            }
+            Self::Recorded(path) => {
+                let columns = Columns { time: true, size: true, op: true, ttl: false };
+                let file = File::open(path).unwrap();
+                let mut stream = open(&path.to_string_lossy(), file, columns).unwrap();
+                let mut row_number = 0;
+                while stream.read(&mut batch).unwrap() > 0 {
+                    // The clocks of the sources differ, and some have none.
+                    for time in &mut batch.time {
+                        *time = row_number * 1_000_000 / RECORDED_RATE;
+                        row_number += 1;
+                    }
+                    visit(&batch);
+                }
+            }
+        }
+    }
+
+    /// Bytes of all different values, as last stored.
+    fn footprint_bytes(&self) -> u64 {
+        let mut sizes = HashMap::new();
+        self.for_each(|batch| {
+            for (&key, size) in batch.key.iter().zip(&batch.size) {
+                sizes.insert(key, size.unwrap_or(VALUE_BYTES_DEFAULT));
+            }
+        });
+        sizes.values().map(|&size| u64::from(size)).sum()
+    }
+}
+
 /// What a replay showed.
 struct Outcome {
     miss_ratio: f64,
@@ -20,7 +77,7 @@ struct Outcome {
 }
 
 /// Replays a look-aside load: what is missed is stored. With `is_live` the store is sampled.
-fn replay(workload: &KeyWorkload, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outcome {
+fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outcome {
     let config =
         Config { memory_bytes, workers: 1, hash_seed, samples: is_live, ..Config::default() };
     let store = Store::new(config).unwrap();
@@ -28,10 +85,9 @@ fn replay(workload: &KeyWorkload, memory_bytes: u64, hash_seed: u64, is_live: bo
     worker.go_online();
     let mut input = LiveInput { now: Seconds(START_S), ..LiveInput::default() };
     let mut model = is_live.then(|| LiveModel::new(&store, b':', false, input));
-    let (mut generator, mut batch) = (workload.clone().start(), Batch::default());
     let (mut row_number, mut curve) = (0, None);
     let value = vec![b'v'; 1 << 20];
-    while generator.read(&mut batch) > 0 {
+    load.for_each(|batch| {
         for row in 0..batch.len() {
             let now = Seconds(START_S + (batch.time[row] / 1_000_000) as u32);
             if row_number % ROWS_PER_PASS == 0 {
@@ -39,39 +95,41 @@ fn replay(workload: &KeyWorkload, memory_bytes: u64, hash_seed: u64, is_live: bo
                 worker.maintain(now);
                 input = LiveInput { now, elapsed_ms: batch.time[row] / 1000, ..input };
                 let report = model.as_mut().and_then(|model| model.step(input).1);
-                curve = report.map(|report| report.curve).or(curve);
+                curve = report.map(|report| report.curve).or(curve.take());
             }
             row_number += 1;
             let key = batch.key[row].to_be_bytes();
             let hash = store.hash(&key);
-            if batch.op[row].map(Op::effect) == Some(Effect::Request) {
+            let op = batch.op.get(row).copied().flatten();
+            if op.is_none_or(|op| op.effect() == Effect::Request) {
                 input.gets += 1;
                 if worker.get(&key, hash, now).is_some() {
                     continue;
                 }
                 input.misses += 1;
             }
-            let expiry = match batch.ttl[row] {
+            let expiry = match batch.ttl.get(row).copied().flatten() {
                 Some(ttl_s @ 1..) => Expiry::At(Seconds(now.0 + ttl_s)),
                 _ => Expiry::Never,
             };
-            let value_bytes = (batch.size[row].unwrap_or(100) as usize).min(value.len() / 2);
+            let value_bytes = batch.size[row].unwrap_or(VALUE_BYTES_DEFAULT) as usize;
             let options = SetOptions { expiry, ..SetOptions::default() };
-            worker.set(&key, hash, &value[..value_bytes], &options, now);
+            worker.set(&key, hash, &value[..value_bytes.min(value.len() / 2)], &options, now);
         }
-    }
+    });
     Outcome { miss_ratio: input.misses as f64 / input.gets as f64, curve }
 }
 
 /// Checks that the curve of a sampled replay is near the replays of stores of all its sizes.
-fn check(name: &str, workload: &KeyWorkload, memory_bytes: u64) {
-    let live = replay(workload, memory_bytes, 1, true);
+fn check(name: &str, workload: KeyWorkload, memory_bytes: u64) {
+    let load = Load::Generated(workload);
+    let live = replay(&load, memory_bytes, 1, true);
     let curve = live.curve.unwrap();
     assert_eq!(curve.state, CurveState::Ok, "{name}");
     assert_eq!(curve.rows.len(), 8, "{name}");
     let mut errors = Vec::new();
     for row in &curve.rows {
-        let exact = replay(workload, row.memory_bytes, 2, false).miss_ratio;
+        let exact = replay(&load, row.memory_bytes, 2, false).miss_ratio;
         errors.push((row.miss_ratio - exact).abs());
         assert!(row.low <= row.miss_ratio && row.miss_ratio <= row.high, "{name}: {row:?}");
     }
@@ -114,17 +172,35 @@ fn with_sizes() -> KeyWorkload {
 fn it_is_near_exact_replays_where_items_expire() {
     let workload = cluster_with_ttls();
     assert!(!workload.ttls.is_empty());
-    check("ttls", &workload, 4 << 20);
+    check("ttls", workload, 4 << 20);
 }
 
 #[test]
 fn it_is_near_exact_replays_where_most_rows_overwrite() {
-    check("overwrites", &with_overwrites(), 4 << 20);
+    check("overwrites", with_overwrites(), 4 << 20);
 }
 
 #[test]
 fn it_is_near_exact_replays_where_sizes_differ() {
-    check("sizes", &with_sizes(), 8 << 20);
+    check("sizes", with_sizes(), 8 << 20);
+}
+
+/// The generated loads with a size of the store, and those of the folder GLASSCACHE_TEST_TRACES at a fifth of their values.
+fn measured_loads() -> Vec<(String, Load, u64)> {
+    let mut loads = vec![
+        ("ttls".to_owned(), Load::Generated(cluster_with_ttls()), 4 << 20),
+        ("overwrites".to_owned(), Load::Generated(with_overwrites()), 4 << 20),
+        ("sizes".to_owned(), Load::Generated(with_sizes()), 8 << 20),
+    ];
+    let Some(folder) = std::env::var_os("GLASSCACHE_TEST_TRACES") else {
+        return loads;
+    };
+    for trace in ["adaptsize-request", "cache2k-orm-busy", "cloudphysics-w106"] {
+        let load = Load::Recorded(Path::new(&folder).join(trace).with_extension("parquet"));
+        let memory_bytes = (load.footprint_bytes() / 5).max(4 << 20);
+        loads.push((trace.to_owned(), load, memory_bytes));
+    }
+    loads
 }
 
 /// Prints the errors over twenty samples of the keys, and how often the interval has the exact ratio.
@@ -133,18 +209,18 @@ fn it_is_near_exact_replays_where_sizes_differ() {
 #[expect(clippy::print_stdout, reason = "a measurement prints its results")]
 fn errors_and_intervals_over_twenty_samples() {
     const SAMPLES: u64 = 20;
-    println!("load        | mean error | worst  | of points | interval holds | without 1 x");
-    for (name, workload, memory_bytes) in [
-        ("ttls", cluster_with_ttls(), 4 << 20),
-        ("overwrites", with_overwrites(), 4 << 20),
-        ("sizes", with_sizes(), 8 << 20),
-    ] {
+    println!("load              | mean error | worst  | of points | interval holds | without 1 x");
+    for (name, load, memory_bytes) in measured_loads() {
         let (mut exact, mut errors, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for seed in 0..SAMPLES {
-            let curve = replay(&workload, memory_bytes, 1000 + seed, true).curve.unwrap();
+            let curve = replay(&load, memory_bytes, 1000 + seed, true).curve.unwrap();
+            if curve.state != CurveState::Ok {
+                println!("{name}: no curve of {memory_bytes} bytes: {:?}", curve.state);
+                continue;
+            }
             if exact.is_empty() {
                 let sizes = curve.rows.iter().map(|row| row.memory_bytes);
-                exact = sizes.map(|size| replay(&workload, size, 2, false).miss_ratio).collect();
+                exact = sizes.map(|size| replay(&load, size, 2, false).miss_ratio).collect();
             }
             for (row, exact) in curve.rows.iter().zip(&exact) {
                 errors.push((row.miss_ratio - exact).abs());
@@ -161,7 +237,7 @@ fn errors_and_intervals_over_twenty_samples() {
         let others = held.iter().filter(|(_, is_present)| !is_present);
         let others: Vec<bool> = others.map(|(is_inside, _)| *is_inside).collect();
         println!(
-            "{name:<11} | {mean:10.4} | {worst:.4} | {:>9} | {:>12.1} % | {:.1} %",
+            "{name:<17} | {mean:10.4} | {worst:.4} | {:>9} | {:>12.1} % | {:.1} %",
             errors.len(),
             share(&all),
             share(&others)
@@ -173,6 +249,6 @@ fn errors_and_intervals_over_twenty_samples() {
 fn a_store_that_has_just_started_has_no_curve() {
     let workload =
         KeyWorkload { requests: 3_000, size_mean: 300.0, rate: 500.0, ..KeyWorkload::default() };
-    let curve = replay(&workload, 64 << 20, 1, true).curve.unwrap();
+    let curve = replay(&Load::Generated(workload), 64 << 20, 1, true).curve.unwrap();
     assert_eq!((curve.state, curve.rows.len(), curve.advice.len()), (CurveState::Warming, 0, 0));
 }

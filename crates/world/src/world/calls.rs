@@ -123,11 +123,16 @@ impl World {
             server_call_state.quiet_begin_offset = Some(begin_offset);
             client_connection.quiet_writes.extend(acknowledges_quiet.then_some(request_id));
         }
+        self.send_submitted(connection, is_quiet.then_some(server_call));
+    }
+
+    /// Sends what was written to a connection, if nobody does it who owns it; then a quiet call is over.
+    fn send_submitted(&mut self, connection: ConnectionId, quiet_call: Option<ServerCallId>) {
         self.set_timer(connection);
         if self.connections[connection].owner.is_none() {
             self.schedule_send(connection);
-            if is_quiet {
-                self.finish_server_call(server_call, "quiet");
+            if let Some(quiet_call) = quiet_call {
+                self.finish_server_call(quiet_call, "quiet");
             }
         }
     }

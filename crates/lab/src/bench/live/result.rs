@@ -207,10 +207,7 @@ impl LoadMeasurement {
         let percentiles = Percentiles::new(latencies_in_order);
         Self {
             requests_per_second: tally.requests as f64 / seconds.max(1e-9),
-            offered_per_second: match settings.pace {
-                Pace::Open(rate) => Some(rate),
-                Pace::Closed => None,
-            },
+            offered_per_second: settings.pace.offered_per_second(),
             latency_us: LatenciesFrom::of(&tally),
             confidence_interval_us: ConfidenceIntervals {
                 p50: percentiles.estimate(50.0),

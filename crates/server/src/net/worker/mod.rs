@@ -32,7 +32,7 @@ use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
 use self::watching::WatchingConnections;
 use crate::net::accept_queue::AcceptQueue;
-use crate::net::connection::{Buffers, Interest, NextStep, RunClock};
+use crate::net::connection::{Buffers, Connection, Interest, NextStep, RunClock};
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::command_times::RunSampler;
@@ -345,17 +345,8 @@ impl Worker {
         let moved_bytes_before = self.counters.bytes_moved();
         let counts_before =
             self.buffers.run_clock.is_measured().then(|| self.counters.command_counts());
-        let next_step = match reason {
-            ServeReason::ReadAhead(event_index) => connection.serve_read_ahead(
-                self.read_ahead.received_input(event_index),
-                &context,
-                &mut self.buffers,
-            ),
-            ServeReason::Input if !connection.has_pending_output() => {
-                connection.on_readable(&context, &mut self.buffers)
-            }
-            _ => connection.resume(&context, &mut self.buffers),
-        };
+        let next_step =
+            run_connection(connection, reason, &self.read_ahead, &context, &mut self.buffers);
         if let Some(counts_before) = counts_before {
             let counts_after = self.counters.command_counts();
             let time = self.buffers.run_clock.elapsed();
@@ -387,12 +378,9 @@ impl Worker {
             self.deferred.iteration_began_at(),
         );
         if info.is_unproven.load(Ordering::Relaxed) {
-            let waits_for_server = connection.waits_for_server();
-            if connection.has_sent_request() {
-                self.shared.connections.record_proof(&info);
-            } else if moved_bytes > 0 || waits_for_server != waited_for_server {
-                self.shared.connections.record_part(&info, self.now, waits_for_server);
-            }
+            let has_progressed =
+                moved_bytes > 0 || connection.waits_for_server() != waited_for_server;
+            record_progress(connection, &self.shared, self.now, has_progressed);
         }
         let is_first_waiter = context.is_first_waiter;
         self.apply_next_step(slot_key, next_step, is_first_waiter, moved_bytes);
@@ -472,5 +460,36 @@ impl Worker {
             self.store_worker
                 .take_evicted(&mut |item| events::publish_eviction(&self.shared, item, now));
         }
+    }
+}
+
+/// Lets a connection continue: with input that was received ahead, with what its socket has, or where it stopped.
+#[inline]
+fn run_connection(
+    connection: &mut Connection,
+    reason: ServeReason,
+    read_ahead: &ReadAhead,
+    context: &Context<'_>,
+    buffers: &mut Buffers,
+) -> NextStep {
+    match reason {
+        ServeReason::ReadAhead(event_index) => {
+            connection.serve_read_ahead(read_ahead.received_input(event_index), context, buffers)
+        }
+        ServeReason::Input if !connection.has_pending_output() => {
+            connection.on_readable(context, buffers)
+        }
+        _ => connection.resume(context, buffers),
+    }
+}
+
+/// Notes what a peer without a whole request so far has done: who has done least goes first where connections run short.
+#[cold]
+fn record_progress(connection: &Connection, shared: &Shared, now: Seconds, has_progressed: bool) {
+    let info = &connection.info;
+    if connection.has_sent_request() {
+        shared.connections.record_proof(info);
+    } else if has_progressed {
+        shared.connections.record_part(info, now, connection.waits_for_server());
     }
 }
