@@ -290,6 +290,13 @@ impl Store {
         self.segments.set_budget(budget);
     }
 
+    /// For how many seconds the oldest items have been held since they were written, or kept by the eviction policy; a
+    /// walk over the segments.
+    pub fn oldest_items_age_s(&self, now: Seconds) -> Option<u32> {
+        let opening = self.segments.oldest_opening()?;
+        Some(now.0.saturating_sub(opening.0))
+    }
+
     /// A snapshot of the contents and counters of the store.
     pub fn counters(&self) -> Counters {
         let segment_bytes = self.arena().segment_bytes() as u64;

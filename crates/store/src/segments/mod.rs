@@ -320,6 +320,20 @@ impl Segments {
             .unwrap_or_else(|| self.generation())
     }
 
+    /// When the oldest segment with live items was opened.
+    pub(crate) fn oldest_opening(&self) -> Option<Seconds> {
+        let first_never_used = self.lock().first_never_used as usize;
+        let used = self.metas.iter().zip(&self.identities).take(first_never_used);
+        let has_items = |meta: &SegmentMeta| {
+            let state = meta.state.load(Ordering::Relaxed);
+            (state == SegmentState::Open as u32 || state == SegmentState::Sealed as u32)
+                && meta.live_bytes.load(Ordering::Relaxed) > 0
+        };
+        used.filter(|(meta, _)| has_items(meta))
+            .map(|(_, identity)| Seconds(identity.base_time.load(Ordering::Relaxed)))
+            .min()
+    }
+
     /// Generation and base time of the segment of an address.
     #[inline]
     pub(crate) fn generation_and_base_time(&self, addr: Addr) -> (u64, Seconds) {

@@ -6,6 +6,7 @@ mod collisions;
 mod listing;
 mod memory_limit;
 mod model;
+mod oldest_items;
 mod prefixes;
 mod restart;
 mod segment_waits;

@@ -53,6 +53,8 @@ const LRU_SEGMENT_ZERO_FIELDS: [&str; 4] =
 pub(super) fn write_items(context: StatsContext<'_>, out: &mut Vec<u8>) {
     let has_lru_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
+    // Segments hold items of all classes: the oldest of each is about as old.
+    let age_s = context.shared.store.oldest_items_age_s(context.now).unwrap_or(0);
     for ClassInUse { class, item_count, item_bytes, evicted, .. } in classes_in_use(context) {
         let row_name = |field: &str| format!("items:{class}:{field}");
         rows.write_row(row_name("number"), item_count);
@@ -63,9 +65,6 @@ pub(super) fn write_items(context: StatsContext<'_>, out: &mut Vec<u8>) {
             rows.write_row(row_name("age_hot"), 0);
             rows.write_row(row_name("age_warm"), 0);
         }
-        // What is evicted next is about as old as what was evicted last; before that an item may be from the start.
-        let uptime_s = context.shared.clock.uptime_s(context.now);
-        let age_s = if evicted.items == 0 { uptime_s } else { evicted.last_idle_s };
         rows.write_row(row_name("age"), age_s);
         rows.write_row(row_name("mem_requested"), item_bytes);
         rows.write_row(row_name("evicted"), evicted.items);
