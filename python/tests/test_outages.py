@@ -25,6 +25,12 @@ OUTAGE_S = float(os.environ.get("GLASSCACHE_TEST_OUTAGE_S", "0.4"))
 THREADS = 3
 
 
+def end(connection: socket.socket) -> None:
+    """End a connection; `close` alone leaves it open while another thread waits for its input."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class CuttableProxy:
     """Forwards connections; while cut it refuses and closes them, or lets nothing pass."""
 
@@ -63,6 +69,7 @@ class CuttableProxy:
             pass
         finally:
             for connection in (source, target):
+                end(connection)
                 connection.close()
 
     def cut(self) -> None:
@@ -81,8 +88,7 @@ class CuttableProxy:
 
     def _close_connections(self) -> None:
         for connection in self._connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            end(connection)
         self._connections = []
 
     def close(self) -> None:
