@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use super::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
+use super::{InvalidS4FifoSetting, S4FifoSettings};
 
 /// A replacement policy that can be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

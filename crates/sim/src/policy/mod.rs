@@ -24,6 +24,7 @@ mod lfu;
 mod lhd;
 mod links;
 mod lirs;
+mod look_up;
 mod lru;
 mod memcached;
 mod own_items;
@@ -31,7 +32,6 @@ mod queue;
 mod queue_policy;
 mod s3fifo;
 mod s4fifo;
-mod s4fifo_settings;
 #[cfg(feature = "own-policy")]
 mod server_store;
 mod sieve;
@@ -41,8 +41,8 @@ mod tuned;
 mod twoq;
 
 pub use glasscache_store::tuning::{PolicySettings, SwitchRecord};
+pub use glasscache_strategy::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
 pub use kind::{PolicyKind, UnknownPolicy};
-pub use s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
 
 pub(crate) use arc::Arc;
 pub(crate) use belady::Belady;
@@ -55,6 +55,7 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use links::RequestLinks;
 pub(crate) use lirs::Lirs;
+pub(crate) use look_up::LookUp;
 pub(crate) use lru::Lru;
 pub(crate) use memcached::Memcached;
 #[cfg(feature = "own-policy")]

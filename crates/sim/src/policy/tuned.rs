@@ -6,7 +6,7 @@ use glasscache_store::tuning::{
 };
 
 use super::own_items::OwnItems;
-use super::{Policy, Removable, Weights, fitting_objects};
+use super::{LookUp, Policy, Removable, Weights, fitting_objects};
 
 /// Microseconds of a second.
 const SECOND_US: u64 = 1_000_000;
@@ -67,6 +67,28 @@ impl<'t, W: Weights> Tuned<'t, W> {
         self.sampled_below == u64::MAX || hash.rotate_left(32) < self.sampled_below
     }
 
+    /// Counts a get, which the miniatures serve themselves, and changes the settings if a window ends with it.
+    fn count_get(&mut self, position: u32, id: u32, is_hit: bool) {
+        let hash = mix(id);
+        let is_sampled = self.is_sampled(hash);
+        let Some(tuner) = &mut self.tuner else {
+            return;
+        };
+        if is_sampled {
+            tuner.count_get(group_of_hash(hash), 1, |cache| cache.request(position, id));
+        }
+        let now_us = self.times.get(position as usize);
+        self.totals = CacheTotals {
+            requests: self.totals.requests + 1,
+            miss_cost: self.totals.miss_cost + u64::from(!is_hit),
+            items: self.live.count().into(),
+            now_s: now_us.map(|time_us| time_us / SECOND_US),
+        };
+        if let Some(settings) = tuner.end_window_if_over(&self.totals) {
+            self.live.change_settings(settings);
+        }
+    }
+
     /// Calls `change` with each miniature if the object is sampled.
     fn change_sampled(&mut self, id: u32, change: impl FnMut(&mut OwnItems<W>)) {
         let is_sampled = self.is_sampled(mix(id));
@@ -85,24 +107,7 @@ impl<W: Weights> TunableCache for OwnItems<W> {
 impl<W: Weights> Policy for Tuned<'_, W> {
     fn request(&mut self, position: u32, id: u32) -> bool {
         let is_hit = self.live.request(position, id);
-        let hash = mix(id);
-        let is_sampled = self.is_sampled(hash);
-        let Some(tuner) = &mut self.tuner else {
-            return is_hit;
-        };
-        if is_sampled {
-            tuner.count_get(group_of_hash(hash), 1, |cache| cache.request(position, id));
-        }
-        let now_us = self.times.get(position as usize);
-        self.totals = CacheTotals {
-            requests: self.totals.requests + 1,
-            miss_cost: self.totals.miss_cost + u64::from(!is_hit),
-            items: self.live.count().into(),
-            now_s: now_us.map(|time_us| time_us / SECOND_US),
-        };
-        if let Some(settings) = tuner.end_window_if_over(&self.totals) {
-            self.live.change_settings(settings);
-        }
+        self.count_get(position, id, is_hit);
         is_hit
     }
 }
@@ -118,6 +123,24 @@ impl<W: Weights> Removable for Tuned<'_, W> {
         self.change_sampled(id, |cache| {
             cache.request(position, id);
         });
+    }
+}
+
+impl<W: Weights> LookUp for Tuned<'_, W> {
+    fn contains(&self, id: u32) -> bool {
+        self.live.contains(id)
+    }
+
+    fn get(&mut self, id: u32) -> bool {
+        let is_hit = self.live.get(id);
+        self.count_get(0, id, is_hit);
+        is_hit
+    }
+
+    /// A miniature has what missed in it from the get on, so it stores only what comes without one.
+    fn insert(&mut self, id: u32) {
+        self.live.insert(id);
+        self.change_sampled(id, |cache| cache.insert(id));
     }
 }
 

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::access;
 use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
+use crate::setting_lists::join_settings;
 use crate::traces::{InputArgs, report_left_out};
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
@@ -361,19 +362,4 @@ fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
         is_new
     });
     Ok(kinds)
-}
-
-/// The names with their settings, `name:setting=value,setting=value`: each comma has split them.
-fn join_settings(names: &[String]) -> Vec<String> {
-    let mut joined: Vec<String> = Vec::new();
-    for name in names {
-        match joined.last_mut().filter(|last| last.contains(':') && name.contains('=')) {
-            Some(last) if !name.contains(':') => {
-                last.push(',');
-                last.push_str(name);
-            }
-            _ => joined.push(name.clone()),
-        }
-    }
-    joined
 }
