@@ -40,9 +40,9 @@ mod tinylfu;
 mod tuned;
 mod twoq;
 
-pub use glasscache_store::tuning::{PolicySettings, SwitchRecord};
+pub use glasscache_store::tuning::{Goal, PolicySettings, SwitchRecord};
 pub use glasscache_strategy::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
-pub use kind::{PolicyKind, UnknownPolicy};
+pub use kind::{PolicyKind, SizesMissing, UnknownPolicy};
 
 pub(crate) use arc::Arc;
 pub(crate) use belady::Belady;
@@ -58,7 +58,6 @@ pub(crate) use lirs::Lirs;
 pub(crate) use look_up::LookUp;
 pub(crate) use lru::Lru;
 pub(crate) use memcached::Memcached;
-#[cfg(feature = "own-policy")]
 pub(crate) use own_items::OwnItems;
 pub(crate) use queue_policy::QueuePolicy;
 pub(crate) use s3fifo::S3Fifo;
@@ -68,7 +67,7 @@ pub(crate) use server_store::ServerStore;
 pub(crate) use sieve::Sieve;
 pub(crate) use slru::Slru;
 pub(crate) use tinylfu::TinyLfu;
-pub(crate) use tuned::Tuned;
+pub(crate) use tuned::{Tuned, TunedOptions};
 pub(crate) use twoq::TwoQ;
 
 /// A cache of some policy.

@@ -1,8 +1,8 @@
 //! The server's policy with the controller that changes its settings: every candidate runs in miniature over a sample.
 
 use glasscache_store::tuning::{
-    CacheTotals, PolicySettings, SwitchRecord, TunableCache, Tuner, WaitReason, group_of_hash,
-    sampled_share,
+    CacheTotals, Goal, PolicySettings, SwitchRecord, TunableCache, Tuner, WaitReason,
+    group_of_hash, sampled_share,
 };
 
 use super::own_items::OwnItems;
@@ -11,9 +11,18 @@ use super::{LookUp, Policy, Removable, Weights, fitting_objects};
 /// Microseconds of a second.
 const SECOND_US: u64 = 1_000_000;
 
+/// What the settings are tuned for, and the seed that chooses the sampled keys.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TunedOptions {
+    pub(crate) goal: Goal,
+    pub(crate) seed: u64,
+}
+
 /// A cache whose settings are tuned.
 pub(crate) struct Tuned<'t, W> {
     live: OwnItems<W>,
+    weights: W,
+    options: TunedOptions,
     /// `None` if there are too few items.
     tuner: Option<Tuner<OwnItems<W>>>,
     totals: CacheTotals,
@@ -25,7 +34,13 @@ pub(crate) struct Tuned<'t, W> {
 
 impl<'t, W: Weights> Tuned<'t, W> {
     /// A cache for a trace whose rows have these times; none if it has no clock.
-    pub(crate) fn new(object_count: usize, weights: W, capacity: u64, times: &'t [u64]) -> Self {
+    pub(crate) fn new(
+        object_count: usize,
+        weights: W,
+        capacity: u64,
+        options: TunedOptions,
+        times: &'t [u64],
+    ) -> Self {
         let items = fitting_objects(weights, object_count, capacity) as u64;
         let share = sampled_share(items);
         let new_cache =
@@ -38,6 +53,8 @@ impl<'t, W: Weights> Tuned<'t, W> {
         });
         Self {
             live: new_cache(capacity),
+            weights,
+            options,
             tuner,
             totals: CacheTotals::default(),
             sampled_below: share.map_or(0, |share| (share * u64::MAX as f64) as u64),
@@ -63,24 +80,30 @@ impl<'t, W: Weights> Tuned<'t, W> {
         reason.to_string()
     }
 
+    fn hash(&self, id: u32) -> u64 {
+        mix(u64::from(id) ^ self.options.seed << u32::BITS)
+    }
+
     fn is_sampled(&self, hash: u64) -> bool {
         self.sampled_below == u64::MAX || hash.rotate_left(32) < self.sampled_below
     }
 
     /// Counts a get, which the miniatures serve themselves, and changes the settings if a window ends with it.
     fn count_get(&mut self, position: u32, id: u32, is_hit: bool) {
-        let hash = mix(id);
+        let hash = self.hash(id);
         let is_sampled = self.is_sampled(hash);
+        // A trace has no times of misses.
+        let cost = self.options.goal.miss_cost(|| self.weights.of(id), || 1);
         let Some(tuner) = &mut self.tuner else {
             return;
         };
         if is_sampled {
-            tuner.count_get(group_of_hash(hash), 1, |cache| cache.request(position, id));
+            tuner.count_get(group_of_hash(hash), cost, |cache| cache.request(position, id));
         }
         let now_us = self.times.get(position as usize);
         self.totals = CacheTotals {
             requests: self.totals.requests + 1,
-            miss_cost: self.totals.miss_cost + u64::from(!is_hit),
+            miss_cost: self.totals.miss_cost + if is_hit { 0 } else { cost },
             items: self.live.count().into(),
             now_s: now_us.map(|time_us| time_us / SECOND_US),
         };
@@ -91,7 +114,7 @@ impl<'t, W: Weights> Tuned<'t, W> {
 
     /// Calls `change` with each miniature if the object is sampled.
     fn change_sampled(&mut self, id: u32, change: impl FnMut(&mut OwnItems<W>)) {
-        let is_sampled = self.is_sampled(mix(id));
+        let is_sampled = self.is_sampled(self.hash(id));
         if let Some(tuner) = self.tuner.as_mut().filter(|_| is_sampled) {
             tuner.for_each(change);
         }
@@ -144,9 +167,9 @@ impl<W: Weights> LookUp for Tuned<'_, W> {
     }
 }
 
-/// A hash of an object's number (the finalizer of `SplitMix64`).
-fn mix(id: u32) -> u64 {
-    let mut hash = u64::from(id).wrapping_add(0x9E37_79B9_7F4A_7C15);
+/// The finalizer of `SplitMix64`.
+fn mix(number: u64) -> u64 {
+    let mut hash = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     hash ^ (hash >> 31)

@@ -12,7 +12,7 @@ use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::simulated_policy::SimulatedPolicy;
-use crate::policy::{S4Fifo, Tuned, UnitWeights};
+use crate::policy::{Goal, S4Fifo, Tuned, TunedOptions, UnitWeights};
 use crate::trace::log::NONE;
 
 /// The counts and the waiting time of one request under a strategy.
@@ -105,7 +105,8 @@ pub fn run_each(
             replay.run_all(&mut SimulatedPolicy::new(items_max, new_policy), true, visit)
         }
         LocalRule::Tuned(items_max) => {
-            let new_policy = || Tuned::new(item_count, UnitWeights, items_max as u64, &[]);
+            let options = TunedOptions { goal: Goal::Objects, seed: 1 };
+            let new_policy = || Tuned::new(item_count, UnitWeights, items_max as u64, options, &[]);
             replay.run_all(&mut SimulatedPolicy::new(items_max, new_policy), true, visit)
         }
     };

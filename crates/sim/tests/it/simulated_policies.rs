@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::policy::{Goal, PolicyKind};
 use glasscache_sim::replay::{PreparedTrace, Task};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::fixed::choose_fixed;
@@ -118,7 +118,10 @@ fn tuned_changes_its_settings_as_in_a_replay_of_the_trace() {
     let log = log_of(&items, 1);
     let tuned_calls = calls(&log, "tuned:600");
     // A change of the settings comes between the miss that ends a window and what it stores, and in a replay after both.
-    assert!(tuned_calls.abs_diff(misses(&keys, PolicyKind::Tuned, 600)) <= 4, "{tuned_calls}");
+    assert!(
+        tuned_calls.abs_diff(misses(&keys, PolicyKind::Tuned(Goal::Objects), 600)) <= 4,
+        "{tuned_calls}"
+    );
     let untuned: PolicyKind = "s4fifo".parse().unwrap();
     assert!(tuned_calls < misses(&keys, untuned, 600) * 9 / 10, "{tuned_calls}");
 }
