@@ -224,8 +224,8 @@ def curve(
         mode: "objects" or "bytes", as for `Trace`.
         policies: names in any case, hyphens optional: LRU, FIFO, Clock, LFU, SIEVE, S3-FIFO, ARC, 2Q, SLRU,
             LIRS, W-TinyLFU, LHD, LeCaR, GDSF; with knowledge of the future Belady, Belady-bypass, BeladySize;
-            tuned, the server's policy with settings that change by themselves, and with sizes tuned:bytes, where
-            they change for fewer missed bytes; S4-FIFO with settings,
+            tuned, the server's policy with settings that change by themselves; tuned:bytes, with sizes, for
+            fewer missed bytes; S4-FIFO with settings,
             s4fifo:small=0.1,main=2,ghost-main=0,ghost=0.9,skip=0.
         capacities: an int is objects or bytes, at least 1; a float is a share of the footprint, above 0 to 1.
         seed: of the policies that draw lots (LHD, LeCaR, BeladySize, tuned).
