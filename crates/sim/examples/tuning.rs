@@ -12,7 +12,7 @@
 )]
 #![allow(clippy::print_stdout, reason = "an example prints its results")]
 
-use glasscache_sim::policy::Goal;
+use glasscache_sim::policy::{Goal, SwitchRecord};
 use glasscache_sim::replay::{PreparedTrace, ReplayResult, TunedReplay, replay_tuned};
 use glasscache_sim::trace::intern::{Collector, Mode};
 use glasscache_sim::trace::{Batch, Columns, open};
@@ -178,7 +178,7 @@ impl Ratios {
         self.seeds.push([tuned[0].ratio_to(untuned[0]), last(tuned).ratio_to(last(untuned))]);
         let switches = whole.switches;
         self.switches += switches.len();
-        let met = switches.iter().filter_map(|switch| switch.is_forecast_met());
+        let met = switches.iter().filter_map(SwitchRecord::is_forecast_met);
         let met: Vec<bool> = met.collect();
         self.forecasts += met.len();
         self.met += met.iter().filter(|is_met| **is_met).count();
