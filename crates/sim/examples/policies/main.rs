@@ -70,6 +70,7 @@ impl Trace {
 
 /// Misses beyond the first uses, as shares of the requests and of the requested value bytes.
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "shares of three totals")]
 struct AvoidableMisses {
     request_share: f64,
     byte_share: f64,

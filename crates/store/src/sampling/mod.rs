@@ -360,7 +360,7 @@ mod tests {
             recorder.record_fill(&sampling, KeyHash(hash), 12_000, Seconds(9));
         }
         sampling.take_events(|event| {
-            fills.push((event.hash.0, event.kind, event.value_bytes, event.requests))
+            fills.push((event.hash.0, event.kind, event.value_bytes, event.requests));
         });
         assert_eq!(fills, [(7, EventKind::Fill, 12_000, 0)]);
     }

@@ -733,7 +733,7 @@ mod tests {
         let actions = |cost_of_miss: u64| {
             let mut run = Run { cost_of_miss, ..Run::new() };
             let live_factor = |window: u64| if window.is_multiple_of(3) { 1.4 } else { 1.0 };
-            let other = |window: u64| if window / 30 % 2 == 0 { 6 } else { 11 };
+            let other = |window: u64| if (window / 30).is_multiple_of(2) { 6 } else { 11 };
             (0..200).map(|window| run.window(10, other(window), live_factor(window))).collect()
         };
         let of_one: Vec<Action> = actions(1);
