@@ -407,6 +407,14 @@ bench-bounds: figures-program ## The bounds that a server always keeps, and its 
 bench-misses: release ## Replay recorded key streams look-aside and compare avoidable misses with memcached's (TRACES=dir ARGS="--trace NAME").
 	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
+.PHONY: ranks
+ranks: ## Print the mean misses of each policy over S3-FIFO's on recorded key streams (TRACES=dir; a minute).
+	$(CARGO) run --release -p glasscache-sim --features parquet,own-policy --example ranks -- "$(TRACES)"/*.parquet
+
+.PHONY: tuning
+tuning: ## Print the misses of a policy that tunes itself over those of its default settings, eight seeds, generated loads and recorded key streams (TRACES=dir; SIZES=1 for goals; some minutes).
+	$(CARGO) run --release -p glasscache-sim --features parquet,own-policy --example tuning -- "$(TRACES)"/*.parquet
+
 .PHONY: bench-simulate
 bench-simulate: release ## Time the request simulator (one core; the command on two) and the optimum of slab classes.
 	python3 bench/sim/simulate.py --binary $(GLASSCACHE) --keep bench/results

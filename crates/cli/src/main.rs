@@ -26,6 +26,7 @@ mod seconds;
 mod server_process;
 mod server_reader;
 mod server_signals;
+mod setting_lists;
 mod settings;
 mod target;
 mod traces;

@@ -42,6 +42,7 @@ mod systemd;
 mod threads;
 mod watchdog;
 
+pub use glasscache_store::tuning::Goal as TuningGoal;
 pub use in_memory::{InMemoryConnection, InMemorySession, InMemoryWorker, pieces};
 pub use ipnet::IpNet;
 pub use launch::start;

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use glasscache_store::tuning::Goal;
 use glasscache_store::{LiveInput, LiveModel, LiveReport, PolicyReport, PolicySwitch};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,7 +22,7 @@ pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {
     let mut model = LiveModel::new(
         &shared.store,
         shared.config.prefix_delimiter,
-        shared.config.tunes_policy,
+        shared.config.tuning_goal,
         read_input(shared, started_at),
     );
     shared.live.publish(LiveReport { policy: model.policy(), ..LiveReport::default() });
@@ -38,17 +39,25 @@ pub(crate) fn run(shared: &Shared, stop_receiver: &Receiver<()>) {
 
 /// Logs the changes of the policy's settings since the last report, a line each.
 fn log_switches(shared: &Shared, before: &PolicyReport, now: &PolicyReport) {
+    let goal = now.goal.unwrap_or_default();
     let new_count = now.switches.saturating_sub(before.switches) as usize;
     for switch in now.last_switches.iter().take(new_count).rev() {
-        shared.log.queue_line(LogLevel::Info, format!("glasscache: policy: {}", describe(switch)));
+        shared
+            .log
+            .queue_line(LogLevel::Info, format!("glasscache: policy: {}", describe(switch, goal)));
     }
 }
 
 /// A change of the settings in a line.
-fn describe(switch: &PolicySwitch) -> String {
+fn describe(switch: &PolicySwitch, goal: Goal) -> String {
+    let saving = match goal {
+        Goal::Objects => "fewer misses are",
+        Goal::Bytes => "fewer missed bytes are",
+        Goal::Time => "less time of misses is",
+    };
     match switch.record.forecast() {
         Some((gain, error)) => format!(
-            "{} instead of {}: {}; {:.1} % fewer misses are expected ({:.1} to {:.1} %)",
+            "{} instead of {}: {}; {:.1} % {saving} expected ({:.1} to {:.1} %)",
             switch.to,
             switch.from,
             switch.record.reason,
@@ -102,15 +111,17 @@ mod tests {
         };
         let [from, to] = [0, 3].map(PolicySettings::of_candidate);
         let switch = PolicySwitch { from, to, age_s: 0, record };
-        let line = describe(&switch);
+        let line = describe(&switch, Goal::Objects);
         assert!(
             line.starts_with(
                 "small=5%,main=1,ghost-main=0,ghost=50%,skip=30% instead of small=10%,"
             )
         );
         assert!(line.ends_with("10.0 % fewer misses are expected (7.5 to 12.5 %)"), "{line}");
+        assert!(describe(&switch, Goal::Bytes).contains("10.0 % fewer missed bytes are expected"));
+        assert!(describe(&switch, Goal::Time).contains("10.0 % less time of misses is expected"));
         let record = SwitchRecord { reason: SwitchReason::ForecastMissed, ..record };
-        let line = describe(&PolicySwitch { from: to, to: from, age_s: 0, record });
+        let line = describe(&PolicySwitch { from: to, to: from, age_s: 0, record }, Goal::Bytes);
         assert!(line.starts_with("back to small=10%,"), "{line}");
         assert!(line.ends_with("skip=30%: more misses than were forecast"), "{line}");
     }

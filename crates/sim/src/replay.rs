@@ -5,9 +5,10 @@
 //! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Memcached,
-    Policy, PolicyKind, PolicySettings, QueuePolicy, Removable, RequestLinks, S3Fifo, S4Fifo,
-    Sieve, Slru, SwitchRecord, TinyLfu, Tuned, TwoQ, UnitWeights, Weights,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, Goal, LeCar, Lfu, Lhd, Lirs, Lru,
+    Memcached, OwnItems, Policy, PolicyKind, PolicySettings, QueuePolicy, Removable, RequestLinks,
+    S3Fifo, S4Fifo, Sieve, Slru, SwitchRecord, TinyLfu, Tuned, TunedOptions, TwoQ, UnitWeights,
+    Weights,
 };
 use crate::trace::Effect;
 use crate::trace::intern::{InternedTrace, Mode};
@@ -226,8 +227,10 @@ impl Task {
             PolicyKind::BeladySize => {
                 timed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
             }
-            PolicyKind::Tuned => {
-                timed_loop.run(weights, Tuned::new(distinct, weights, capacity, clock_of(timeline)))
+            PolicyKind::Tuned(goal) => {
+                let options = TunedOptions { goal, seed };
+                let clock = clock_of(timeline);
+                timed_loop.run(weights, Tuned::new(distinct, weights, capacity, options, clock))
             }
             PolicyKind::Memcached { key_bytes } => {
                 timed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
@@ -288,8 +291,9 @@ impl Task {
             PolicyKind::BeladySize => {
                 untimed_loop.run(weights, BeladySize::new(distinct, links, weights, capacity, seed))
             }
-            PolicyKind::Tuned => {
-                untimed_loop.run(weights, Tuned::new(distinct, weights, capacity, &[]))
+            PolicyKind::Tuned(goal) => {
+                let options = TunedOptions { goal, seed };
+                untimed_loop.run(weights, Tuned::new(distinct, weights, capacity, options, &[]))
             }
             PolicyKind::Memcached { key_bytes } => {
                 untimed_loop.run(weights, Memcached::new(distinct, weights, capacity, key_bytes))
@@ -316,6 +320,8 @@ fn clock_of(timeline: &Timeline) -> &[u64] {
 pub struct TunedReplay {
     /// Requests and misses.
     pub result: ReplayResult,
+    /// The same with the default settings all the time.
+    pub untuned: ReplayResult,
     /// The last switches, the oldest first.
     pub switches: Vec<SwitchRecord>,
     /// The settings at the end.
@@ -328,38 +334,58 @@ pub struct TunedReplay {
 pub fn replay_tuned(
     trace: &PreparedTrace,
     capacity: u64,
+    (goal, seed): (Goal, u64),
     should_continue: &dyn Fn() -> bool,
 ) -> Option<TunedReplay> {
+    let tuned_loop = TunedLoop { trace, capacity, options: TunedOptions { goal, seed } };
     match trace.mode() {
-        Mode::Objects => replay_tuned_with(trace, UnitWeights, capacity, should_continue),
-        Mode::Bytes => {
-            replay_tuned_with(trace, ByteWeights(&trace.sizes), capacity, should_continue)
-        }
+        Mode::Objects => tuned_loop.run(UnitWeights, should_continue),
+        Mode::Bytes => tuned_loop.run(ByteWeights(&trace.sizes), should_continue),
     }
 }
 
-fn replay_tuned_with<W: Weights>(
-    trace: &PreparedTrace,
-    weights: W,
+/// A replay of the tuned policy.
+struct TunedLoop<'a> {
+    trace: &'a PreparedTrace,
     capacity: u64,
-    should_continue: &dyn Fn() -> bool,
-) -> Option<TunedReplay> {
-    let (ids, distinct) = (trace.ids.as_slice(), trace.distinct());
-    let times = trace.timeline.as_ref().map_or(&[][..], clock_of);
-    let mut policy = Tuned::new(distinct, weights, capacity, times);
-    let result = match &trace.timeline {
-        None => UntimedLoop { ids, distinct, capacity, should_continue }.run(weights, &mut policy),
-        Some(timeline) => {
-            let timed_loop = TimedLoop { ids, distinct, capacity, timeline, should_continue };
-            timed_loop.run(weights, &mut policy)
+    options: TunedOptions,
+}
+
+impl TunedLoop<'_> {
+    fn run<W: Weights>(
+        &self,
+        weights: W,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<TunedReplay> {
+        let Self { trace, capacity, options } = *self;
+        let distinct = trace.distinct();
+        let times = trace.timeline.as_ref().map_or(&[][..], clock_of);
+        let mut policy = Tuned::new(distinct, weights, capacity, options, times);
+        let result = self.replay(weights, &mut policy, should_continue)?;
+        let untuned = OwnItems::new(distinct, weights, capacity, PolicySettings::DEFAULT);
+        Some(TunedReplay {
+            result,
+            untuned: self.replay(weights, untuned, should_continue)?,
+            switches: policy.records(),
+            settings: policy.settings(),
+            wait_reason: policy.wait_reason(),
+        })
+    }
+
+    fn replay<W: Weights>(
+        &self,
+        weights: W,
+        policy: impl Removable,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<ReplayResult> {
+        let Self { trace, capacity, .. } = *self;
+        let (ids, distinct) = (trace.ids.as_slice(), trace.distinct());
+        match &trace.timeline {
+            None => UntimedLoop { ids, distinct, capacity, should_continue }.run(weights, policy),
+            Some(timeline) => TimedLoop { ids, distinct, capacity, timeline, should_continue }
+                .run(weights, policy),
         }
-    }?;
-    Some(TunedReplay {
-        result,
-        switches: policy.records(),
-        settings: policy.settings(),
-        wait_reason: policy.wait_reason(),
-    })
+    }
 }
 
 /// The loop over a trace in which no object expires, is written or deleted.

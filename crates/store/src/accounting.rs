@@ -55,6 +55,11 @@ impl ItemAccounting {
         self.recorder.record(&self.store.sampling, hash, operation);
     }
 
+    /// Reports how long a client took to fill a miss of a key, if it is sampled.
+    pub(crate) fn sample_fill(&self, hash: KeyHash, time_us: usize, now: Seconds) {
+        self.recorder.record_fill(&self.store.sampling, hash, time_us, now);
+    }
+
     #[inline]
     pub(crate) fn store(&self) -> &Store {
         &self.store

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::accounting::ItemAccounting;
 use crate::chain::ValuePart;
@@ -324,6 +325,11 @@ impl Worker {
         // Also those for copies: what is moved must come into a younger segment.
         self.appender.seal_outdated(awaited_generation);
         self.sweeper.sweep(self.context(now), bytes, SweepGoal::Outdated)
+    }
+
+    /// Reports that a client took so long to fill a miss of a key: what a miss of it costs, if the goal is time.
+    pub fn note_fill(&self, hash: KeyHash, time: Duration, now: Seconds) {
+        self.accounting.sample_fill(hash, time.as_micros().try_into().unwrap_or(usize::MAX), now);
     }
 
     /// Does a bounded amount of background work (compaction, expiry, splits); true while there is more.

@@ -91,8 +91,9 @@ impl FromStr for StrategyFile {
                     return Err(invalid_line("is there twice; one at most".to_owned()));
                 }
                 "strategy" => {
-                    strategy =
-                        Some(arguments.parse().map_err(|error| invalid_line(format!("{error}")))?);
+                    let read: Result<Strategy, _> = arguments.parse();
+                    let runnable = read.and_then(|read| read.check_runnable().map(|()| read));
+                    strategy = Some(runnable.map_err(|error| invalid_line(format!("{error}")))?);
                 }
                 "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
                 "key" => {} // it is in the fixed set already

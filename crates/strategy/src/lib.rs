@@ -15,6 +15,7 @@ pub mod notation;
 pub mod policy;
 pub mod rollout;
 pub mod rules;
+pub mod s4fifo_settings;
 pub mod scope;
 pub mod session_keys;
 pub mod together;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
 use crate::rules::{ChildrenRule, PrefetchRules};
+use crate::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
 
 /// How the fixed set is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,13 +34,18 @@ pub enum LocalRule {
     LruBytes(u64),
     /// `s3fifo:n`: S3-FIFO, n items.
     S3Fifo(usize),
+    /// `s4fifo:n` and `s4fifo:n:small=0.05,skip=0.25`: S4-FIFO, n items; only the simulator has it.
+    S4Fifo(usize, S4FifoSettings),
+    /// `tuned:n`: the server's policy with settings that follow the load, n items; only the simulator has it.
+    Tuned(usize),
 }
 
 impl LocalRule {
-    /// The policy of this rule, which keeps nothing yet.
+    /// The policy of this rule, which keeps nothing yet; one that only the simulator has never keeps anything
+    /// ([`Strategy::check_runnable`]).
     pub fn new_policy(self) -> AnyPolicy {
         match self {
-            Self::Nothing => AnyPolicy::Nothing,
+            Self::Nothing | Self::S4Fifo(..) | Self::Tuned(_) => AnyPolicy::Nothing,
             Self::Lru(items) => AnyPolicy::Lru(Lru::new(items)),
             Self::LruBytes(bytes) => AnyPolicy::LruBytes(LruBytes::new(bytes)),
             Self::S3Fifo(items) => AnyPolicy::S3Fifo(S3Fifo::new(items)),
@@ -64,6 +70,16 @@ pub struct Strategy {
 }
 
 impl Strategy {
+    /// An error if only the simulator has its policy, so that no client can run it.
+    pub fn check_runnable(&self) -> Result<(), StrategyError> {
+        match self.local {
+            LocalRule::S4Fifo(..) | LocalRule::Tuned(_) => {
+                Err(StrategyError::SimulatorOnly(self.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The prefetch rules alone.
     pub fn prefetch_rules(&self) -> PrefetchRules {
         PrefetchRules {
@@ -79,8 +95,8 @@ impl Strategy {
 pub enum StrategyError {
     /// An unknown term.
     #[error(
-        "unknown strategy `{0}`: remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B, \
-         fixed-hindsight:N, children, children-always, subtree:D, together:P, or several joined by +"
+        "unknown strategy `{0}`: remote, lru:N, s3fifo:N, s4fifo:N, tuned:N, lru-bytes:B, fixed:N, fixed-time:N, \
+         fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D, together:P, or several joined by +"
     )]
     Unknown(String),
     /// A term whose number is missing or invalid.
@@ -91,6 +107,14 @@ pub enum StrategyError {
         "strategy `{0}` needs a share from 1 to 100 percent after the colon, as in `together:60`"
     )]
     Share(String),
+    /// A setting of `s4fifo` that is unknown or out of its range.
+    #[error("strategy `{0}`: {1}")]
+    Setting(String, InvalidS4FifoSetting),
+    /// A policy that no client has.
+    #[error(
+        "strategy `{0}` is for the simulator alone, no client has its policy; choose lru, lru-bytes or s3fifo"
+    )]
+    SimulatorOnly(String),
     /// Two terms that exclude each other.
     #[error("strategy `{0}` has two {1}; one at most")]
     Duplicate(String, &'static str),
@@ -173,6 +197,8 @@ impl Term {
             ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(bytes("fixed-bytes:8M")?)),
             ("lru", _) => Self::Local(LocalRule::Lru(number("lru:206")?)),
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(number("s3fifo:206")?)),
+            ("s4fifo", _) => Self::Local(parse_s4fifo(argument, term)?),
+            ("tuned", _) => Self::Local(LocalRule::Tuned(number("tuned:206")?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes("lru-bytes:8M")?)),
             ("subtree", _) => Self::Subtree(number("subtree:2")? as u32),
             ("together", _) => Self::Together(parse_percent_argument(argument, term)?),
@@ -188,6 +214,19 @@ fn parse_number_argument(
 ) -> Result<usize, StrategyError> {
     let parsed = argument.and_then(|argument| argument.parse::<u32>().ok());
     parsed.map(|number| number as usize).ok_or_else(|| StrategyError::Number(term.into(), example))
+}
+
+/// Reads the number of items, and after a second colon the settings.
+fn parse_s4fifo(argument: Option<&str>, term: &str) -> Result<LocalRule, StrategyError> {
+    let items_and_settings = argument.and_then(|argument| argument.split_once(':'));
+    let (items, settings) = match items_and_settings {
+        Some((items, settings)) => (Some(items), settings.parse()),
+        None => (argument, Ok(S4FifoSettings::default())),
+    };
+    let items = parse_number_argument(items, term, "s4fifo:206:small=0.05,skip=0.25")?;
+    settings
+        .map(|settings| LocalRule::S4Fifo(items, settings))
+        .map_err(|error| StrategyError::Setting(term.into(), error))
 }
 
 fn parse_bytes_argument(
@@ -232,6 +271,11 @@ impl fmt::Display for Strategy {
             LocalRule::Lru(items) => terms.push(format!("lru:{items}")),
             LocalRule::LruBytes(bytes) => terms.push(format!("lru-bytes:{bytes}")),
             LocalRule::S3Fifo(items) => terms.push(format!("s3fifo:{items}")),
+            LocalRule::S4Fifo(items, settings) if settings == S4FifoSettings::default() => {
+                terms.push(format!("s4fifo:{items}"));
+            }
+            LocalRule::S4Fifo(items, settings) => terms.push(format!("s4fifo:{items}:{settings}")),
+            LocalRule::Tuned(items) => terms.push(format!("tuned:{items}")),
         }
         match self.children {
             ChildrenRule::Never => {}

@@ -28,6 +28,27 @@ fn parses_terms_in_any_order_and_formats_them_in_one() {
 }
 
 #[test]
+fn policies_of_the_simulator_are_read_and_no_file_has_them() {
+    let read = |notation: &str| notation.parse::<Strategy>().unwrap();
+    let with_settings = read("s4fifo:206:small=0.05,skip=0.25+children");
+    let full = "s4fifo:206:small=0.05,main=2,ghost-main=0,ghost=0.9,skip=0.25+children";
+    assert_eq!(with_settings.to_string(), full);
+    assert_eq!(read(full), with_settings);
+    assert_eq!(read("s4fifo:206:small=0.1").to_string(), "s4fifo:206");
+    assert_eq!(read("tuned:600+subtree:1").local, LocalRule::Tuned(600));
+    assert!(read("lru:206+children").check_runnable().is_ok());
+    for notation in ["s4fifo:206", full, "fixed:10+tuned:600"] {
+        let refusal = read(notation).check_runnable().unwrap_err().to_string();
+        let sentence =
+            "is for the simulator alone, no client has its policy; choose lru, lru-bytes or s3fifo";
+        assert_eq!(refusal, format!("strategy `{notation}` {sentence}"));
+        let file = format!("glasscache-strategy 1\nstrategy {notation}\n");
+        let refusal_of_file = file.parse::<StrategyFile>().unwrap_err().to_string();
+        assert!(refusal_of_file.contains("line 2") && refusal_of_file.contains(sentence));
+    }
+}
+
+#[test]
 fn parse_errors_name_the_problem() {
     let message = |notation: &str| notation.parse::<Strategy>().unwrap_err().to_string();
     assert!(message("lfu:3").starts_with("unknown strategy `lfu:3`"));
@@ -42,11 +63,17 @@ fn parse_errors_name_the_problem() {
         ("fixed-hindsight:-1", "fixed-hindsight:206"),
         ("fixed-bytes:x", "fixed-bytes:8M"),
         ("s3fifo", "s3fifo:206"),
+        ("s4fifo:small=0.1", "s4fifo:206:small=0.05,skip=0.25"),
+        ("tuned", "tuned:206"),
         ("lru-bytes:M", "lru-bytes:8M"),
         ("subtree:x", "subtree:2"),
     ] {
         assert!(message(term).ends_with(&format!("as in `{example}`")));
     }
+    assert_eq!(
+        message("s4fifo:9:small=2"),
+        "strategy `s4fifo:9:small=2`: \"small=2\" is no setting of S4-FIFO: expected a share from 0.0001 to 0.9999"
+    );
     assert_eq!(
         message("remote+lru:10"),
         "strategy `remote+lru:10`: `remote` means that nothing is kept; write it alone or leave it out"

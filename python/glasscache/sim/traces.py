@@ -224,10 +224,11 @@ def curve(
         mode: "objects" or "bytes", as for `Trace`.
         policies: names in any case, hyphens optional: LRU, FIFO, Clock, LFU, SIEVE, S3-FIFO, ARC, 2Q, SLRU,
             LIRS, W-TinyLFU, LHD, LeCaR, GDSF; with knowledge of the future Belady, Belady-bypass, BeladySize;
-            tuned, the server's policy with settings that change by themselves; S4-FIFO with settings,
+            tuned, the server's policy with settings that change by themselves; tuned:bytes, with sizes, for
+            fewer missed bytes; S4-FIFO with settings,
             s4fifo:small=0.1,main=2,ghost-main=0,ghost=0.9,skip=0.
         capacities: an int is objects or bytes, at least 1; a float is a share of the footprint, above 0 to 1.
-        seed: of the policies that draw lots (LHD, LeCaR, BeladySize).
+        seed: of the policies that draw lots (LHD, LeCaR, BeladySize, tuned).
         threads: 0 is one a core.
         dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": each policy at each capacity is
             a task of its cluster, with the same points as here. Needs the extra `glasscache[dask]`, here and
@@ -237,7 +238,7 @@ def curve(
         The points, capacities within policies, both in the order given.
 
     Raises:
-        BadSetting: an unknown policy or an invalid capacity.
+        BadSetting: an unknown policy, an invalid capacity, or tuned:bytes without sizes.
         BadTrace, OSError: as for `Trace`. OSError also where the cluster cannot be reached.
 
     """

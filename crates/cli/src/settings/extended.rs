@@ -2,6 +2,8 @@
 //!
 //! A `no_` name switches its partner off. The options that change nothing are listed in `inert`.
 
+use glasscache_server::TuningGoal;
+
 use super::inert::{DEBUG_ONLY, INERT};
 use super::value::{
     format_path, parse_choice, parse_required_path, parse_size, parse_switch, parse_whole_number,
@@ -107,6 +109,19 @@ static ACTING_OPTIONS: &[Setting] = &[
             parse_choice(raw, &["fixed", "tuned"]).map(|name| settings.policy = name)
         },
         show: |settings| settings.policy.to_owned(),
+    },
+    Setting {
+        name: "policy_goal",
+        letter: None,
+        argument_kind: ArgumentKind::Value("NAME"),
+        help: "what policy=tuned is to avoid: objects, each miss counts 1; bytes, a miss counts the bytes of its item; time, the time in which clients fill it under a lease",
+        no_effect_reason: None,
+        parse_into: |settings, raw| {
+            let name = parse_choice(raw, &TuningGoal::ALL.map(TuningGoal::name))?;
+            settings.policy_goal = TuningGoal::by_name(name).unwrap_or_default();
+            Ok(())
+        },
+        show: |settings| settings.policy_goal.name().to_owned(),
     },
     Setting {
         name: "save_on_term",

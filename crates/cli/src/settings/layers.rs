@@ -380,6 +380,10 @@ mod tests {
         assert!(find_refusal(&[], &["relaxed_privileges"]).contains("no such option"));
         assert!(!find_refusal(&[], &["foo=1"]).contains("nearest"));
         assert!(find_refusal(&[], &["policy=lru"]).contains("must be one of fixed, tuned"));
+        let goal = find_refusal(&[], &["policy=tuned,policy_goal=money"]);
+        assert!(goal.contains("must be one of objects, bytes, time"), "{goal}");
+        let goal = find_refusal(&[], &["policy_goal=bytes"]);
+        assert!(goal.contains("bytes has no effect without policy=tuned"), "{goal}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod value;
 
 use std::path::PathBuf;
 
-use glasscache_server::{ClientCertificate, IpNet};
+use glasscache_server::{ClientCertificate, IpNet, TuningGoal};
 
 pub(crate) use address::{
     ListenAddress, find_public_address, parse_http_address, parse_listen_addresses,
@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub evict: bool,
     /// `fixed` or `tuned`: whether the settings of the eviction policy follow the load.
     pub policy: &'static str,
+    /// What a tuned policy is to avoid.
+    pub policy_goal: TuningGoal,
     /// Largest item; `None` for the default, which depends on the memory.
     pub item_bytes_max: Option<u64>,
     /// Simultaneous connections.
@@ -170,6 +172,7 @@ impl Default for Settings {
             memory_bytes: 64 << 20,
             evict: true,
             policy: "fixed",
+            policy_goal: TuningGoal::Objects,
             item_bytes_max: None,
             connections_max: 1024,
             threads: 4,
@@ -266,6 +269,12 @@ impl Settings {
                     .to_owned(),
             );
         }
+        if self.policy_goal != TuningGoal::Objects && !self.tunes_policy() {
+            return Err(format!(
+                "policy_goal (-o): {} has no effect without policy=tuned: the settings of the policy are fixed",
+                self.policy_goal.name()
+            ));
+        }
         if self.unix_group.is_some() && self.unix_socket.is_none() {
             return Err(
                 "unix-group: has no effect without unix-socket (-s): no file could belong to it"
@@ -273,6 +282,16 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    /// Whether the settings of the eviction policy follow the load.
+    fn tunes_policy(&self) -> bool {
+        self.policy == "tuned"
+    }
+
+    /// What they are to avoid; `None` if they are fixed.
+    pub(crate) fn tuning_goal(&self) -> Option<TuningGoal> {
+        self.tunes_policy().then_some(self.policy_goal)
     }
 
     /// Checks that TLS has what it needs, and that nobody who configures it serves without it.

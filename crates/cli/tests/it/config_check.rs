@@ -27,6 +27,8 @@ const ALL_SETTINGS: &[&str] = &[
     "-I 2m",
     "-o policy=tuned",
     "-M -o policy=tuned",
+    "-o policy=tuned,policy_goal=bytes",
+    "-o policy_goal=time",
     "-t 0",
     "-c 0",
     "-c 1000000000",

@@ -75,7 +75,13 @@ fn tuned_and_policies_with_settings_are_replayed_and_the_decisions_printed() {
     assert_eq!(names, ["glasscache", "tuned", s4fifo, "LRU"]);
     let decisions = &document["result"]["decisions"][0];
     assert_eq!((&decisions["capacity"], &decisions["misses"]), (&600.into(), &rows[1]["misses"]));
+    assert_eq!(decisions["untuned_misses"], rows[0]["misses"]);
     assert!(decisions["switches"].is_array() && decisions["why_unchanged"].is_string());
+
+    let arguments = ["curve", "t.csv", "--policies", "tuned:bytes"];
+    let refused = run_glasscache(folder.path(), &arguments);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("tuned:bytes needs the sizes of the objects"), "{message}");
 
     let refused = run_glasscache(folder.path(), &["curve", "t.csv", "--decisions"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();

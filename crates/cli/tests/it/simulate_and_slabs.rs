@@ -236,6 +236,34 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
 }
 
 #[test]
+fn policies_that_no_client_has_are_compared_and_never_saved() {
+    let folder = write_log_of_40_requests();
+    let saved = folder.path().join("best.strategy");
+    let simulated = ["s4fifo:3:small=0.3,main=1", "tuned:3"];
+    let strategies = format!("lru:1,{}", simulated.join(","));
+    let arguments = ["--strategies", &strategies, "--json", "--save", saved.to_str().unwrap()];
+    let output = run_simulate(folder.path(), &arguments);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let added_ns =
+        |name: &str| document["result"]["strategies"][name]["second_half"]["added_ns"].as_u64();
+    for notation in simulated {
+        assert!(added_ns(notation).unwrap() < added_ns("lru:1").unwrap(), "{document}");
+    }
+    let sentence = document["result"]["sentence"].as_str().unwrap();
+    assert!(
+        sentence.contains("no other strategy here that a client can run adds less time"),
+        "{sentence}"
+    );
+    let file = std::fs::read_to_string(&saved).unwrap();
+    assert!(file.starts_with("glasscache-strategy 1\nstrategy lru:1\n"), "{file}");
+    let arguments = ["--strategies", "tuned:3,s4fifo:3", "--save", saved.to_str().unwrap()];
+    assert_eq!(
+        run_and_read_failure(folder.path(), &arguments),
+        (Some(2), "glasscache: strategy `tuned:3` is for the simulator alone, no client has its policy; choose lru, lru-bytes or s3fifo (--save)".to_owned())
+    );
+}
+
+#[test]
 fn files_are_written_although_the_output_is_not_read() {
     let folder = write_log_of_40_requests();
     for arguments in [&["--strategies", "lru:1"][..], &["--search", "--memory", "20k"]] {

@@ -87,10 +87,13 @@ impl ProcessNearCache {
 }
 
 impl ClientNearCache {
-    /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
+    /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so are a share, and a strategy
+    /// that only the simulator has.
     pub fn new(mut options: StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
         let share_check = options.share.map(RolloutShare::check).transpose();
         share_check.map_err(|error| Error::BadSetting(error.to_string()))?;
+        let strategy_check = options.file.strategy.check_runnable();
+        strategy_check.map_err(|error| Error::BadSetting(error.to_string()))?;
         let related_keys = RelatedKeys::new(&options, encoder)?;
         let names_of_fixed_keys = options.file.fixed_keys.iter();
         let fixed_keys = names_of_fixed_keys.map(|key| related_keys.key_of_rule("key", key));

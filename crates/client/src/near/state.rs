@@ -212,7 +212,7 @@ impl NearState {
         let local_cache = self.near_values.local_cache();
         let items = local_cache.len() as f64;
         let fraction = match local {
-            LocalRule::Nothing => return None,
+            LocalRule::Nothing | LocalRule::S4Fifo(..) | LocalRule::Tuned(_) => return None,
             LocalRule::Lru(items_max) | LocalRule::S3Fifo(items_max) => items / items_max as f64,
             LocalRule::LruBytes(bytes_max) => self.near_bytes() as f64 / bytes_max as f64,
         };

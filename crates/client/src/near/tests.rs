@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
+use glasscache_strategy::file::StrategyFile;
 
 use super::scope::ScopeState;
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
@@ -532,6 +533,16 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
     let message = error.to_string();
     assert!(message.contains("strategy rule `key`"), "{message}");
     assert!(message.contains("a b"), "{message}");
+}
+
+#[test]
+fn a_strategy_that_only_the_simulator_has_is_refused() {
+    let mut file: StrategyFile = "glasscache-strategy 1\nstrategy lru:1".parse().unwrap();
+    file.strategy = "tuned:600+children".parse().unwrap();
+    let encoder = KeyEncoder { namespace: b"n:", encoding: KeyEncoding::Refuse };
+    let error = ClientNearCache::new(StrategyOptions::new(file), encoder).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("`tuned:600+children` is for the simulator alone"), "{message}");
 }
 
 /// A client that follows the changes of others, on one server that reports all of them.

@@ -135,6 +135,8 @@ impl Trace {
         let mut tasks = Vec::new();
         for name in &policies {
             let policy = parse_policy(py, name)?;
+            let mode_check = policy.check_sizes(self.prepared.mode() == Mode::Bytes);
+            mode_check.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
             tasks.extend(capacities.iter().map(|&capacity| Task { policy, capacity, seed }));
         }
         run_in_parallel(py, tasks.len(), threads, |index, should_continue| {

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use glasscache_store::tuning::Goal;
 use ipnet::IpNet;
 
 use crate::shared::error::Error;
@@ -41,8 +42,9 @@ pub struct Config {
     pub flush_enabled: bool,
     /// False under `-M`: a write is refused when memory is full.
     pub evict: bool,
-    /// `-o policy=tuned`: the settings of the eviction policy follow the load.
-    pub tunes_policy: bool,
+    /// `-o policy=tuned`: what the settings of the eviction policy, which follow the load, are to avoid (`-o
+    /// policy_goal`); `None`: they are fixed.
+    pub tuning_goal: Option<Goal>,
     /// True under `-A`: the `shutdown` command works.
     pub shutdown_enabled: bool,
     /// False under `-X`: no `stats cachedump`, no `lru_crawler metadump`.
@@ -276,13 +278,18 @@ impl Config {
     /// # Errors
     /// A policy that is tuned where nothing is evicted.
     pub fn check_policy(&self) -> Result<(), Error> {
-        if self.tunes_policy && !self.evict {
+        if self.tuning_goal.is_some() && !self.evict {
             return Err(Error::Setting(
                 "policy (-o): tuned has no effect with disable-evictions (-M), nothing is evicted: leave one of them out"
                     .to_owned(),
             ));
         }
         Ok(())
+    }
+
+    /// Whether the policy needs to know how long clients take to fill misses.
+    pub(crate) fn weighs_fill_times(&self) -> bool {
+        self.tuning_goal == Some(Goal::Time)
     }
 }
 
@@ -303,7 +310,7 @@ impl Default for Config {
             cas_enabled: true,
             flush_enabled: true,
             evict: true,
-            tunes_policy: false,
+            tuning_goal: None,
             shutdown_enabled: false,
             dump_enabled: true,
             watch_enabled: true,

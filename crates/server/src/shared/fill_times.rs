@@ -72,24 +72,21 @@ impl FillTimes {
         }
     }
 
-    /// A value was stored under a key: if its lease was given, this is the end of it.
+    /// A value was stored under a key: if its lease was given, this is the end of it, after the time that is returned.
     #[inline]
-    pub(crate) fn end(&self, hash: KeyHash) {
-        if self.is_used.load(Ordering::Relaxed) {
-            self.end_if_given(hash);
-        }
+    pub(crate) fn end(&self, hash: KeyHash) -> Option<Duration> {
+        if self.is_used.load(Ordering::Relaxed) { self.end_if_given(hash) } else { None }
     }
 
-    fn end_if_given(&self, hash: KeyHash) {
+    fn end_if_given(&self, hash: KeyHash) -> Option<Duration> {
         let is_of_key = |slot: &&Slot| slot.hash.load(Ordering::Relaxed) == hash.0 && hash.0 != 0;
-        let Some(slot) = self.slots_of(hash).iter().find(is_of_key) else {
-            return;
-        };
+        let slot = self.slots_of(hash).iter().find(is_of_key)?;
         let given_ns = slot.given_ns.load(Ordering::Relaxed);
         // Of two writers at once, one takes it.
-        if slot.hash.compare_exchange(hash.0, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.times.record(Duration::from_nanos(self.now_ns().saturating_sub(given_ns)), 1);
-        }
+        slot.hash.compare_exchange(hash.0, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let time = Duration::from_nanos(self.now_ns().saturating_sub(given_ns));
+        self.times.record(time, 1);
+        Some(time)
     }
 
     fn slots_of(&self, hash: KeyHash) -> &[Slot] {
@@ -128,9 +125,9 @@ mod tests {
         fills.end(KeyHash(7));
         fills.begin(KeyHash(7));
         std::thread::sleep(Duration::from_millis(5));
-        fills.end(KeyHash(8));
-        fills.end(KeyHash(7));
-        fills.end(KeyHash(7));
+        assert_eq!(fills.end(KeyHash(8)), None);
+        assert!(fills.end(KeyHash(7)) >= Some(Duration::from_millis(5)));
+        assert_eq!(fills.end(KeyHash(7)), None);
         assert_eq!((fills.leases(), fills.times().count()), (1, 1));
         assert!(fills.times().percentile_us(0.5) > 4900.0);
     }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use glasscache_server::{Config, start};
+use glasscache_server::{Config, TuningGoal, start};
 
 use crate::live_server;
 
@@ -232,11 +232,15 @@ fn commands_are_measured_by_what_they_do() {
 
 #[test]
 fn a_tuned_policy_reports_its_settings_and_why_they_stay() {
-    for (tunes_policy, mode, waiting) in [
-        (true, "tuned", "the cache started, was resized or was flushed a short time ago"),
-        (false, "fixed", "the settings are fixed; -o policy=tuned lets them follow the load"),
+    for (tuning_goal, mode, waiting) in [
+        (
+            Some(TuningGoal::Objects),
+            "tuned",
+            "the cache started, was resized or was flushed a short time ago",
+        ),
+        (None, "fixed", "the settings are fixed; -o policy=tuned lets them follow the load"),
     ] {
-        let server = start(Config { tunes_policy, ..live_server::config() }).unwrap();
+        let server = start(Config { tuning_goal, ..live_server::config() }).unwrap();
         let mut client = Client(BufReader::new(live_server::connect(&server)));
         let started_at = Instant::now();
         // The thread that evaluates the load may not have begun.
@@ -256,7 +260,34 @@ fn a_tuned_policy_reports_its_settings_and_why_they_stay() {
 
 #[test]
 fn a_policy_that_is_tuned_where_nothing_is_evicted_is_refused() {
-    let config = Config { tunes_policy: true, evict: false, ..live_server::config() };
+    let tuning_goal = Some(TuningGoal::Bytes);
+    let config = Config { tuning_goal, evict: false, ..live_server::config() };
     let refusal = start(config).err().map(|error| error.to_string()).unwrap();
     assert!(refusal.contains("-M") && refusal.contains("no effect"), "{refusal}");
+}
+
+#[test]
+fn a_fill_under_a_lease_is_what_misses_are_weighed_by_under_the_goal_of_time() {
+    let config = Config { tuning_goal: Some(TuningGoal::Time), ..live_server::config() };
+    let server = start(config).unwrap();
+    let mut client = Client(BufReader::new(live_server::connect(&server)));
+    let started_at = Instant::now();
+    let wait_for = |client: &mut Client, weighing: &str| loop {
+        let policy = client.stats("policy");
+        if policy.get("weighing").is_some_and(|row| row == weighing) {
+            break policy;
+        }
+        assert!(started_at.elapsed() < PATIENCE, "{policy:?}");
+    };
+    let unmeasured =
+        "every miss counts alike, because no client has filled one under a lease so far";
+    let policy = wait_for(&mut client, unmeasured);
+    assert_eq!((&*policy["goal"], policy.get("mean_fill_us")), ("time", None));
+    // Until the thread that evaluates the load has begun, nothing is sampled.
+    client.send("mg a t N30\r\n");
+    assert!(client.read_line().ends_with(" W"));
+    client.send("set a 0 0 1\r\n1\r\n");
+    assert_eq!(client.read_line(), "STORED");
+    let policy = wait_for(&mut client, "a miss counts the time in which clients filled its key");
+    assert!(policy["mean_fill_us"].parse::<u64>().unwrap() > 0, "{policy:?}");
 }

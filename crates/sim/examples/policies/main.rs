@@ -5,7 +5,9 @@
 //! log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
 //! requests, missed bytes likewise, and the ratio to the model of memcached (`memcached_lru`), or `-` where one of the
 //! two has no avoidable misses. `tuned` is `weighed` with settings that follow the load, as with `serve -o policy=tuned`;
-//! what it has done is on stderr. It needs 2,000 sampled items in 0.7 % of the memory: `VALUE_BYTES=30000` gives all
+//! what it has done is on stderr. `GOAL=bytes` or `GOAL=time` is what it is to avoid. A miss of an object takes 1 to 256 ms to
+//! fill, by its number; `t` is the time of avoidable misses as a share of that of all requests.
+//! `SIZE_FACTOR=100` multiplies the unknown sizes. It needs 2,000 sampled items in 0.7 % of the memory: `VALUE_BYTES=30000` gives all
 //! objects that size.
 
 #![expect(
@@ -18,8 +20,10 @@ mod memcached_lru;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use glasscache_sim::trace::{Batch, Columns, open};
+use glasscache_store::tuning::Goal;
 use glasscache_store::{
     Config, LiveInput, LiveModel, PolicyKind, Seconds, SetOptions, Store, Worker,
 };
@@ -32,7 +36,8 @@ const REQUESTS_PER_S: u64 = 300_000;
 /// Requests per second of the clock of `tuned`, whose windows have at least a minute.
 const TUNED_REQUESTS_PER_S: u64 = 500;
 const START: Seconds = Seconds(2);
-const USAGE: &str = "usage: [POLICIES=NAME,...] [VALUE_BYTES=N] policies MIB TRACE...";
+const USAGE: &str =
+    "usage: [POLICIES=NAME,...] [VALUE_BYTES=N] [SIZE_FACTOR=N] [GOAL=NAME] policies MIB TRACE...";
 
 /// A trace, and copies of it with objects of their own. An object is a key with one of its sizes.
 struct Trace {
@@ -65,9 +70,11 @@ impl Trace {
 
 /// Misses beyond the first uses, as shares of the requests and of the requested value bytes.
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "shares of three totals")]
 struct AvoidableMisses {
     request_share: f64,
     byte_share: f64,
+    time_share: f64,
 }
 
 impl AvoidableMisses {
@@ -75,20 +82,25 @@ impl AvoidableMisses {
     fn measure(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
         let (mut requests, mut misses) = (0u64, 0u64);
         let (mut requested_bytes, mut missed_bytes) = (0u64, 0u64);
+        let (mut requested_us, mut missed_us) = (0u64, 0u64);
         trace.for_each_request(|id, value_bytes| {
             requests += 1;
             requested_bytes += u64::from(value_bytes);
+            requested_us += fill_us(id);
             if !get_or_set(id, value_bytes) {
                 misses += 1;
                 missed_bytes += u64::from(value_bytes);
+                missed_us += fill_us(id);
             }
         });
         let first_uses = trace.value_bytes_by_id.len() as u64;
         let first_use_bytes: u64 =
             trace.value_bytes_by_id.iter().map(|&value_bytes| u64::from(value_bytes)).sum();
+        let first_use_us: u64 = (0..trace.value_bytes_by_id.len()).map(fill_us).sum();
         AvoidableMisses {
             request_share: (misses - first_uses) as f64 / requests as f64,
             byte_share: (missed_bytes - first_use_bytes) as f64 / requested_bytes as f64,
+            time_share: (missed_us - first_use_us) as f64 / requested_us as f64,
         }
     }
 
@@ -126,20 +138,25 @@ fn mix(seed: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn random_value_bytes(size_seed: u64) -> u32 {
+/// How long a miss of an object takes to fill, in microseconds: 1 to 256 ms.
+fn fill_us(id: usize) -> u64 {
+    1000 << (mix(id as u64 ^ 0xf111) % 9)
+}
+
+fn random_value_bytes(size_seed: u64, size_factor: f64) -> u32 {
     let to_unit_interval = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
     let (first_uniform, second_uniform) =
         (to_unit_interval(mix(size_seed)), to_unit_interval(mix(size_seed ^ 0x5555_5555)));
     let normal =
         (-2.0 * first_uniform.ln()).sqrt() * (std::f64::consts::TAU * second_uniform).cos();
-    ((230f64.ln() + 1.5 * normal).exp() as u32).clamp(1, VALUE_BYTES_MAX)
+    ((size_factor * (230f64.ln() + 1.5 * normal).exp()) as u32).clamp(1, VALUE_BYTES_MAX)
 }
 
 #[expect(clippy::disallowed_types, reason = "the example opens what the pure crate is handed")]
 fn load_trace(
     path: &str,
     footprint_bytes_min: u64,
-    value_bytes: Option<u32>,
+    (value_bytes, size_factor): (Option<u32>, f64),
 ) -> Result<Trace, String> {
     let file = std::fs::File::open(path).expect("a trace");
     let columns = Columns { size: true, ..Columns::KEY };
@@ -171,7 +188,7 @@ fn load_trace(
         let first_size_seed = (trace.copies as u64) << 32;
         let value_bytes_of_copy = (first_size_seed..).zip(&sizes).map(|(size_seed, size)| {
             let value_bytes =
-                value_bytes.or(*size).unwrap_or_else(|| random_value_bytes(size_seed));
+                value_bytes.or(*size).unwrap_or_else(|| random_value_bytes(size_seed, size_factor));
             value_bytes.min(VALUE_BYTES_MAX)
         });
         trace.value_bytes_by_id.extend(value_bytes_of_copy);
@@ -211,13 +228,18 @@ const TUNED: Measured =
     Measured { name: "tuned", kind: PolicyKind::S3FifoSizeAware, is_tuned: true };
 
 /// Measures a policy of the real store.
-fn measure_store(trace: &Trace, memory_bytes: u64, policy: Measured) -> AvoidableMisses {
+fn measure_store(
+    trace: &Trace,
+    memory_bytes: u64,
+    policy: Measured,
+    goal: Goal,
+) -> AvoidableMisses {
     let config = Config { memory_bytes, samples: policy.is_tuned, ..Config::default() };
     let store = Store::with_policy(config, policy.kind).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
     let mut input = LiveInput { now: START, ..LiveInput::default() };
-    let mut model = policy.is_tuned.then(|| LiveModel::new(&store, b':', true, input));
+    let mut model = policy.is_tuned.then(|| LiveModel::new(&store, b':', Some(goal), input));
     let longest_value = vec![7; VALUE_BYTES_MAX as usize];
     let mut request_count = 0;
     let misses = AvoidableMisses::measure(trace, |id, value_bytes| {
@@ -229,6 +251,7 @@ fn measure_store(trace: &Trace, memory_bytes: u64, policy: Measured) -> Avoidabl
         worker.pass();
         if !is_hit {
             store_value(&mut worker, key.as_bytes(), &longest_value[..value_bytes as usize], now);
+            worker.note_fill(hash, Duration::from_micros(fill_us(id)), now);
             worker.pass();
         }
         input.gets += 1;
@@ -274,11 +297,21 @@ fn main() -> Result<(), String> {
         bytes.parse().map_err(|_| format!("VALUE_BYTES is not a number: {bytes}; {USAGE}"))
     });
     let value_bytes = value_bytes.transpose()?;
+    let size_factor = match std::env::var("SIZE_FACTOR") {
+        Ok(factor) => {
+            factor.parse().map_err(|_| format!("SIZE_FACTOR is not a number: {factor}"))?
+        }
+        Err(_) => 1.0,
+    };
+    let goal = match std::env::var("GOAL") {
+        Ok(name) => Goal::by_name(&name).ok_or_else(|| format!("no goal is called \"{name}\""))?,
+        Err(_) => Goal::Objects,
+    };
     let names: Vec<&str> = policies.iter().map(|policy| policy.name).collect();
     println!("trace fraction -m_MiB memcached {}", names.join(" "));
     let mut summaries = vec![RatioSummary::default(); policies.len()];
     for path in arguments {
-        let trace = load_trace(&path, footprint_mib << 20, value_bytes)?;
+        let trace = load_trace(&path, footprint_mib << 20, (value_bytes, size_factor))?;
         for fraction in FRACTIONS {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
@@ -293,7 +326,7 @@ fn main() -> Result<(), String> {
                 trace.name, memcached.request_share, memcached.byte_share
             );
             for (policy, summary) in policies.iter().zip(&mut summaries) {
-                let ours = measure_store(&trace, memory_mib << 20, *policy);
+                let ours = measure_store(&trace, memory_mib << 20, *policy, goal);
                 let ratio = ours.ratio_to(memcached);
                 if let Some(ratio) = ratio {
                     summary.add(ratio);
@@ -301,8 +334,8 @@ fn main() -> Result<(), String> {
                 let ratio_text = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
                 let _ = write!(
                     line,
-                    " | {:.4} ({ratio_text}) b{:.4}",
-                    ours.request_share, ours.byte_share
+                    " | {:.4} ({ratio_text}) b{:.4} t{:.4}",
+                    ours.request_share, ours.byte_share, ours.time_share
                 );
             }
             println!("{line}");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use super::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
+use super::{Goal, InvalidS4FifoSetting, S4FifoSettings};
 
 /// A replacement policy that can be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,8 +50,9 @@ pub enum PolicyKind {
         /// Bytes of every key.
         key_bytes: u32,
     },
-    /// The server's policy over items of their own weight, with settings that are tuned. Not in [`PolicyKind::ALL`].
-    Tuned,
+    /// The server's policy over items of their own weight, with settings that are tuned so that misses, or missed bytes,
+    /// become fewer. Not in [`PolicyKind::ALL`].
+    Tuned(Goal),
     /// The server's own store, whose capacity in bytes is all of its memory; where objects count 1, its policy over
     /// items. Not in [`PolicyKind::ALL`].
     #[cfg(feature = "own-policy")]
@@ -84,6 +85,9 @@ impl PolicyKind {
     pub fn name(self) -> Cow<'static, str> {
         match self {
             Self::S4Fifo(settings) => Cow::Owned(format!("s4fifo:{settings}")),
+            Self::Tuned(goal) if goal != Goal::default() => {
+                Cow::Owned(format!("tuned:{}", goal.name()))
+            }
             fixed => Cow::Borrowed(fixed.fixed_name()),
         }
     }
@@ -110,7 +114,7 @@ impl PolicyKind {
             Self::BeladyBypass => "Belady-bypass",
             Self::BeladySize => "BeladySize",
             Self::Memcached { .. } => "memcached",
-            Self::Tuned => "tuned",
+            Self::Tuned(_) => "tuned",
             #[cfg(feature = "own-policy")]
             Self::ServerStore => "glasscache",
         }
@@ -123,7 +127,20 @@ impl PolicyKind {
 
     /// Whether the policy's result depends on the seed.
     pub fn is_random(self) -> bool {
-        matches!(self, Self::Lhd | Self::LeCar | Self::BeladySize)
+        matches!(self, Self::Lhd | Self::LeCar | Self::BeladySize | Self::Tuned(_))
+    }
+
+    /// What its settings are tuned for, if they are.
+    pub fn tuning_goal(self) -> Option<Goal> {
+        match self {
+            Self::Tuned(goal) => Some(goal),
+            _ => None,
+        }
+    }
+
+    /// An error if the policy cannot be replayed where every object counts 1, because there are no sizes.
+    pub fn check_sizes(self, has_sizes: bool) -> Result<(), SizesMissing> {
+        if self == Self::Tuned(Goal::Bytes) && !has_sizes { Err(SizesMissing) } else { Ok(()) }
     }
 }
 
@@ -133,12 +150,27 @@ impl fmt::Display for PolicyKind {
     }
 }
 
+/// A policy that weighs misses by bytes, where every object counts 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tuned:bytes needs the sizes of the objects, and every object counts 1: choose the mode bytes, or tuned"
+)]
+pub struct SizesMissing;
+
 /// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPolicy {
     /// No policy is called that.
     #[error("no policy is called \"{0}\"; there are {list}", list = list_names())]
     Name(String),
+    /// A goal that a trace cannot serve.
+    #[error(
+        "a trace has no times of misses, so tuned:time cannot be replayed; a server measures them (-o policy_goal=time)"
+    )]
+    TimeGoal,
+    /// No goal is called that.
+    #[error("\"{0}\" is no goal of tuned: there are objects and bytes")]
+    Goal(String),
     /// The policy exists, but its settings cannot be read.
     #[error(transparent)]
     Setting(#[from] InvalidS4FifoSetting),
@@ -146,7 +178,9 @@ pub enum UnknownPolicy {
 
 fn list_names() -> String {
     let fixed_names = PolicyKind::ALL.map(PolicyKind::fixed_name).join(", ");
-    format!("{fixed_names}, tuned, s4fifo, s4fifo:small=0.1,main=2,ghost-main=0,ghost=0.9,skip=0")
+    format!(
+        "{fixed_names}, tuned, tuned:bytes, s4fifo, s4fifo:small=0.1,main=2,ghost-main=0,ghost=0.9,skip=0"
+    )
 }
 
 /// The letters and digits of a name, in lower case.
@@ -162,9 +196,16 @@ impl FromStr for PolicyKind {
         if let Some(settings) = name.strip_prefix("s4fifo:") {
             return Ok(Self::S4Fifo(settings.parse()?));
         }
+        if let Some(goal) = name.strip_prefix("tuned:") {
+            let unknown_goal = || UnknownPolicy::Goal(goal.to_owned());
+            return match Goal::by_name(goal).ok_or_else(unknown_goal)? {
+                Goal::Time => Err(UnknownPolicy::TimeGoal),
+                goal => Ok(Self::Tuned(goal)),
+            };
+        }
         let wanted_name = normalize_name(name);
         if wanted_name == "tuned" {
-            return Ok(Self::Tuned);
+            return Ok(Self::Tuned(Goal::default()));
         }
         if wanted_name == "s4fifo" {
             return Ok(Self::S4Fifo(S4FifoSettings::default()));
@@ -193,6 +234,16 @@ mod tests {
         }
         let with_settings: PolicyKind = "s4fifo:small=0.05,skip=0.25".parse().unwrap();
         assert_eq!(with_settings.name().parse(), Ok(with_settings));
+        for (name, canonical) in
+            [("Tuned", "tuned"), ("tuned:objects", "tuned"), ("tuned:bytes", "tuned:bytes")]
+        {
+            assert_eq!(name.parse::<PolicyKind>().unwrap().name(), canonical);
+        }
+        let refusal = |name: &str| name.parse::<PolicyKind>().unwrap_err().to_string();
+        assert!(refusal("tuned:time").starts_with("a trace has no times of misses"));
+        assert!(refusal("tuned:money").contains("there are objects and bytes"));
+        assert_eq!(PolicyKind::Tuned(Goal::Bytes).check_sizes(false), Err(SizesMissing));
+        assert_eq!(PolicyKind::Tuned(Goal::Bytes).check_sizes(true), Ok(()));
         assert!("mru".parse::<PolicyKind>().unwrap_err().to_string().contains("\"mru\""));
     }
 }

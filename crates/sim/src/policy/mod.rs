@@ -24,6 +24,7 @@ mod lfu;
 mod lhd;
 mod links;
 mod lirs;
+mod look_up;
 mod lru;
 mod memcached;
 mod own_items;
@@ -31,7 +32,6 @@ mod queue;
 mod queue_policy;
 mod s3fifo;
 mod s4fifo;
-mod s4fifo_settings;
 #[cfg(feature = "own-policy")]
 mod server_store;
 mod sieve;
@@ -40,9 +40,9 @@ mod tinylfu;
 mod tuned;
 mod twoq;
 
-pub use glasscache_store::tuning::{PolicySettings, SwitchRecord};
-pub use kind::{PolicyKind, UnknownPolicy};
-pub use s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
+pub use glasscache_store::tuning::{Goal, PolicySettings, SwitchRecord};
+pub use glasscache_strategy::s4fifo_settings::{InvalidS4FifoSetting, S4FifoSettings};
+pub use kind::{PolicyKind, SizesMissing, UnknownPolicy};
 
 pub(crate) use arc::Arc;
 pub(crate) use belady::Belady;
@@ -55,9 +55,9 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use links::RequestLinks;
 pub(crate) use lirs::Lirs;
+pub(crate) use look_up::LookUp;
 pub(crate) use lru::Lru;
 pub(crate) use memcached::Memcached;
-#[cfg(feature = "own-policy")]
 pub(crate) use own_items::OwnItems;
 pub(crate) use queue_policy::QueuePolicy;
 pub(crate) use s3fifo::S3Fifo;
@@ -67,7 +67,7 @@ pub(crate) use server_store::ServerStore;
 pub(crate) use sieve::Sieve;
 pub(crate) use slru::Slru;
 pub(crate) use tinylfu::TinyLfu;
-pub(crate) use tuned::Tuned;
+pub(crate) use tuned::{Tuned, TunedOptions};
 pub(crate) use twoq::TwoQ;
 
 /// A cache of some policy.

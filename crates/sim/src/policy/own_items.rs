@@ -7,7 +7,7 @@ use glasscache_store::tuning::PolicySettings;
 
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Removable, Weights};
+use super::{LookUp, Policy, Removable, Weights};
 
 /// Uses are counted up to 3.
 const USES_MAX: u8 = 3;
@@ -180,5 +180,11 @@ impl<W: Weights> Removable for OwnItems<W> {
             _ => return,
         }
         self.locations[id as usize] = 0;
+    }
+}
+
+impl<W: Weights> LookUp for OwnItems<W> {
+    fn contains(&self, id: u32) -> bool {
+        self.locations[id as usize] != 0
     }
 }

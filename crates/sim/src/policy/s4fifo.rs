@@ -4,8 +4,7 @@
 
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
-use super::s4fifo_settings::S4FifoSettings;
-use super::{Policy, Removable, Weights, capacity_share};
+use super::{LookUp, Policy, Removable, S4FifoSettings, Weights, capacity_share};
 
 /// The main queue is a Clock with counts up to 3.
 const MAIN_USES_MAX: u8 = 3;
@@ -174,5 +173,11 @@ impl<W: Weights> Removable for S4Fifo<W> {
             _ => return,
         }
         self.locations[id as usize] = 0;
+    }
+}
+
+impl<W: Weights> LookUp for S4Fifo<W> {
+    fn contains(&self, id: u32) -> bool {
+        self.locations[id as usize] != 0
     }
 }

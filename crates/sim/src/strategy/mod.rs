@@ -23,6 +23,7 @@ pub mod prepare;
 pub mod replay_file;
 pub mod report;
 pub mod run;
+mod simulated_policy;
 pub mod summary;
 pub mod today;
 pub mod tree;

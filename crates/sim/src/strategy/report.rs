@@ -153,7 +153,10 @@ fn local_bytes(rule: LocalRule, prepared: &PreparedLog<'_>) -> u64 {
     match rule {
         LocalRule::Nothing => 0,
         LocalRule::LruBytes(bytes) => bytes.min(all_items_bytes),
-        LocalRule::Lru(items_max) | LocalRule::S3Fifo(items_max) => {
+        LocalRule::Lru(items_max)
+        | LocalRule::S3Fifo(items_max)
+        | LocalRule::S4Fifo(items_max, _)
+        | LocalRule::Tuned(items_max) => {
             let items = items_max.min(sizes.len()) as u64;
             all_items_bytes * items / (sizes.len() as u64).max(1)
         }

@@ -11,6 +11,8 @@ use super::fixed::FixedSet;
 use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
+use super::simulated_policy::SimulatedPolicy;
+use crate::policy::{Goal, S4Fifo, Tuned, TunedOptions, UnitWeights};
 use crate::trace::log::NONE;
 
 /// The counts and the waiting time of one request under a strategy.
@@ -89,6 +91,7 @@ pub fn run_each(
         choices,
         measured_requests,
     };
+    let item_count = prepared.items.len();
     // Ends early only if `visit` returned `Break`.
     let _ = match strategy.local {
         LocalRule::Nothing => replay.run_all(&mut AnyPolicy::Nothing, false, visit),
@@ -97,6 +100,15 @@ pub fn run_each(
             replay.run_all(&mut LruBytes::new(bytes_max), true, visit)
         }
         LocalRule::S3Fifo(items_max) => replay.run_all(&mut S3Fifo::new(items_max), true, visit),
+        LocalRule::S4Fifo(items_max, settings) => {
+            let new_policy = || S4Fifo::new(item_count, UnitWeights, items_max as u64, settings);
+            replay.run_all(&mut SimulatedPolicy::new(items_max, new_policy), true, visit)
+        }
+        LocalRule::Tuned(items_max) => {
+            let options = TunedOptions { goal: Goal::Objects, seed: 1 };
+            let new_policy = || Tuned::new(item_count, UnitWeights, items_max as u64, options, &[]);
+            replay.run_all(&mut SimulatedPolicy::new(items_max, new_policy), true, visit)
+        }
     };
 }
 
@@ -276,8 +288,8 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn use_local_value(&mut self, item: &u32) -> bool {
-        if self.is_too_old(*item) && self.local_policy.contains(*item) {
-            self.local_policy.remove(*item);
+        if self.is_too_old(*item) {
+            self.local_policy.remove_stale(*item);
         }
         self.local_policy.get(*item)
     }

@@ -84,7 +84,7 @@ fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outc
     let mut worker = store.worker();
     worker.go_online();
     let mut input = LiveInput { now: Seconds(START_S), ..LiveInput::default() };
-    let mut model = is_live.then(|| LiveModel::new(&store, b':', false, input));
+    let mut model = is_live.then(|| LiveModel::new(&store, b':', None, input));
     let (mut row_number, mut curve) = (0, None);
     let value = vec![b'v'; 1 << 20];
     load.for_each(|batch| {

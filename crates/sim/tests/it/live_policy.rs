@@ -2,8 +2,9 @@
 //! are better, and with input from which nothing follows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use glasscache_store::tuning::{PolicySettings, WaitReason};
+use glasscache_store::tuning::{Goal, PolicySettings, WaitReason};
 use glasscache_store::{
     Config, Expiry, LiveInput, LiveModel, LiveReport, PolicyReport, Seconds, SetOptions, Store,
     Worker,
@@ -24,6 +25,8 @@ struct Replay {
     requests_per_s: u64,
     requests: u64,
     value: Vec<u8>,
+    /// How long a client takes to fill a miss of a key, if it is measured.
+    fill_time_of: Option<fn(u64) -> Duration>,
     ttl_s: Option<u32>,
     report: LiveReport,
     /// The largest memory that the sampling had.
@@ -31,7 +34,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(memory_bytes: u64, value_bytes: usize, requests_per_s: u64, tunes_policy: bool) -> Self {
+    fn new(memory_bytes: u64, value_bytes: usize, requests_per_s: u64, goal: Option<Goal>) -> Self {
         let config = Config {
             memory_bytes,
             item_bytes_max: 1 << 20,
@@ -45,12 +48,13 @@ impl Replay {
         worker.go_online();
         let input = LiveInput { now: Seconds(START_S), ..LiveInput::default() };
         Replay {
-            model: LiveModel::new(&store, b':', tunes_policy, input),
+            model: LiveModel::new(&store, b':', goal, input),
             worker,
             input,
             requests_per_s,
             requests: 0,
             value: vec![b'v'; value_bytes],
+            fill_time_of: None,
             ttl_s: None,
             report: LiveReport::default(),
             sampling_bytes_max: 0,
@@ -103,6 +107,9 @@ impl Replay {
         if self.worker.get(&key_bytes, hash, self.input.now).is_none() {
             self.input.misses += 1;
             self.store_value(key);
+            if let Some(fill_time_of) = self.fill_time_of {
+                self.worker.note_fill(hash, fill_time_of(key), self.input.now);
+            }
         }
     }
 
@@ -121,8 +128,8 @@ const ITEMS: u64 = 560;
 /// A window has 2,300 requests and lasts a minute.
 const REQUESTS_PER_S: u64 = 60;
 
-fn small_store(tunes_policy: bool) -> Replay {
-    Replay::new(MEMORY_BYTES, VALUE_BYTES, REQUESTS_PER_S, tunes_policy)
+fn small_store(goal: Option<Goal>) -> Replay {
+    Replay::new(MEMORY_BYTES, VALUE_BYTES, REQUESTS_PER_S, goal)
 }
 
 /// Every key in turn.
@@ -137,14 +144,14 @@ fn pairs(first_key: u64, count: u64) -> impl Iterator<Item = u64> {
 
 #[test]
 fn loops_over_more_than_the_memory_are_followed_as_was_forecast_and_pairs_again() {
-    let (mut tuned, mut fixed) = (small_store(true), small_store(false));
+    let (mut tuned, mut fixed) = (small_store(Some(Goal::Objects)), small_store(None));
     let length = ITEMS * 5 / 4;
     let [in_loops, in_loops_fixed] = [&mut tuned, &mut fixed].map(|replay| {
         replay.miss_ratio_of(pairs(1 << 40, 8_000));
         replay.miss_ratio_of(loops(length, 40_000))
     });
     let policy = tuned.policy().clone();
-    assert!(policy.is_tuned && policy.switches > 0 && policy.undos == 0, "{policy:?}");
+    assert!(policy.is_tuned() && policy.switches > 0 && policy.undos == 0, "{policy:?}");
     assert!(in_loops < 0.9 * in_loops_fixed, "{in_loops} {in_loops_fixed} {policy:?}");
     let first = policy.last_switches.last().unwrap();
     assert_eq!(first.from, PolicySettings::DEFAULT);
@@ -157,12 +164,12 @@ fn loops_over_more_than_the_memory_are_followed_as_was_forecast_and_pairs_again(
     assert!(in_pairs <= in_pairs_fixed + 0.02, "{in_pairs} {in_pairs_fixed}");
     let expected = (false, None, PolicySettings::DEFAULT, 0);
     let policy = fixed.policy();
-    assert_eq!((policy.is_tuned, policy.wait_reason, policy.settings, policy.switches), expected);
+    assert_eq!((policy.is_tuned(), policy.wait_reason, policy.settings, policy.switches), expected);
 }
 
 /// A tuned replay in which nothing may be changed.
 fn check_unchanged(name: &str, run: impl FnOnce(&mut Replay)) -> PolicyReport {
-    let mut replay = small_store(true);
+    let mut replay = small_store(Some(Goal::Objects));
     run(&mut replay);
     assert_eq!(replay.policy().switches, 0, "{name}: {:?}", replay.policy());
     assert_eq!(replay.store.policy_settings(), Some(PolicySettings::DEFAULT), "{name}");
@@ -215,4 +222,59 @@ fn a_clock_that_jumps_ends_no_window_and_a_flush_begins_anew() {
         replay.miss_ratio_of(pairs(1 << 42, 300));
     });
     assert_eq!(policy.wait_reason, Some(WaitReason::Disturbed));
+}
+
+/// Two of three requests from a loop over more than fits, which a small queue of most of the memory would evict, and the
+/// third from pairs of uses of a key, from 2^40 on, that are so far apart that they need such a queue.
+fn loop_and_pairs(items: u64, count: u64) -> impl Iterator<Item = u64> {
+    let (length, apart) = (items * 11 / 10, items * 4 / 10);
+    let pair = move |index: u64| (1 << 40) + index / (2 * apart) * apart + index % apart;
+    (0..count).map(move |index| match index % 3 {
+        0 => pair(index / 3),
+        _ => (index - index / 3 - 1) % length,
+    })
+}
+
+fn is_of_loop(key: u64) -> bool {
+    key < 1 << 40
+}
+
+fn fill_time(key: u64, ms_of_loop: u64, ms_of_pair: u64) -> Duration {
+    Duration::from_millis(if is_of_loop(key) { ms_of_loop } else { ms_of_pair })
+}
+
+/// The misses of the loop and of the pairs, of that load.
+fn misses_of_loop_and_pairs(
+    goal: Option<Goal>,
+    items: u64,
+    prepare: impl FnOnce(&mut Replay),
+) -> (PolicyReport, [u64; 2]) {
+    let mut replay = small_store(goal);
+    prepare(&mut replay);
+    let mut misses = [0; 2];
+    for key in loop_and_pairs(items, 70_000) {
+        let before = replay.input.misses;
+        replay.get(key);
+        misses[usize::from(!is_of_loop(key))] += replay.input.misses - before;
+    }
+    (replay.policy().clone(), misses)
+}
+
+#[test]
+fn the_goal_of_time_decides_as_that_of_objects_until_a_fill_is_measured() {
+    let time = |fill_time_of: Option<fn(u64) -> Duration>| {
+        misses_of_loop_and_pairs(Some(Goal::Time), ITEMS, |replay| {
+            replay.fill_time_of = fill_time_of;
+        })
+    };
+    let (unmeasured, misses_unmeasured) = time(None);
+    let (objects, misses_of_objects) = misses_of_loop_and_pairs(Some(Goal::Objects), ITEMS, |_| {});
+    assert_eq!((unmeasured.goal, unmeasured.mean_fill_us), (Some(Goal::Time), None));
+    assert_eq!(
+        (misses_unmeasured, unmeasured.switches),
+        (misses_of_objects, objects.switches),
+        "without a fill all misses count alike"
+    );
+    let (policy, _) = time(Some(|key| fill_time(key, 1, 100)));
+    assert!(policy.mean_fill_us.is_some_and(|mean_us| mean_us > 1000), "{policy:?}");
 }

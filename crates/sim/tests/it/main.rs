@@ -11,6 +11,7 @@ mod policies;
 mod request_logs;
 mod request_simulation;
 mod segment_plan;
+mod simulated_policies;
 mod slab_classes_of_memcached;
 mod slab_fill_of_memcached;
 mod strategy_files;

@@ -169,6 +169,12 @@ impl Miniature {
         self.policy.settings.skip_percent > 0
     }
 
+    /// Bytes of the record of a key's item, if there is one.
+    pub(super) fn bytes_of(&self, tag: u32) -> Option<u32> {
+        let item = self.items.find(tag).and_then(|id| self.items.get(id));
+        item.map(|item| item.bytes)
+    }
+
     /// Whether the key has an item that is alive.
     pub(super) fn contains(&self, tag: u32, now: u32) -> bool {
         let item = self.items.find(tag).and_then(|id| self.items.get(id));

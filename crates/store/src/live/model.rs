@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::request::Seconds;
 use crate::sampling::{self, Event, KEYS_PER_SAMPLE_MAX};
 use crate::store::Store;
-use crate::tuning::{CacheTotals, PolicySettings, SwitchRecord};
+use crate::tuning::{CacheTotals, Goal, PolicySettings, SwitchRecord};
 
 /// All that is held for the sampling takes at most this fraction of `-m`, and may take the minimum anyway.
 const MEMORY_DIVISOR: u64 = 200;
@@ -87,12 +87,17 @@ pub struct LiveModel {
 }
 
 impl LiveModel {
-    /// A model of a store that samples; a prefix of a key ends with `delimiter`. With `tunes_policy` it changes the
-    /// settings of the store's policy when others would miss less.
-    pub fn new(store: &Arc<Store>, delimiter: u8, tunes_policy: bool, input: LiveInput) -> Self {
+    /// A model of a store that samples; a prefix of a key ends with `delimiter`. With a goal it changes the settings of
+    /// the store's policy when others would miss less of what the goal counts.
+    pub fn new(
+        store: &Arc<Store>,
+        delimiter: u8,
+        tuning_goal: Option<Goal>,
+        input: LiveInput,
+    ) -> Self {
         LiveModel {
             sample: SampledKeys::new(),
-            candidates: tunes_policy.then(Candidates::new),
+            candidates: tuning_goal.map(Candidates::new),
             settings_since_ms: input.elapsed_ms,
             hot_keys: HotKeys::default(),
             prefixes: Prefixes::new(delimiter),
@@ -229,7 +234,9 @@ impl LiveModel {
     /// What the store has done until the last second, for the candidates.
     fn totals(&self, items: u64) -> CacheTotals {
         let LiveInput { gets, misses, elapsed_ms, .. } = self.last_second;
-        CacheTotals { requests: gets, miss_cost: misses, items, now_s: Some(elapsed_ms / 1000) }
+        let candidates = self.candidates.as_ref();
+        let miss_cost = candidates.map_or(misses, |candidates| candidates.store_miss_cost(misses));
+        CacheTotals { requests: gets, miss_cost, items, now_s: Some(elapsed_ms / 1000) }
     }
 
     /// Lets the settings of the policy follow the candidates.
@@ -264,7 +271,8 @@ impl LiveModel {
             record: *record,
         };
         PolicyReport {
-            is_tuned: true,
+            goal: Some(candidates.goal()),
+            mean_fill_us: candidates.mean_fill_us(),
             wait_reason: Some(controller.wait_reason()),
             windows: tuner.window_count(),
             switches: controller.switch_count(),

@@ -65,7 +65,7 @@ impl Counts {
                     *sets = sets.saturating_add(u32::from(event.requests));
                 }
             }
-            EventKind::Delete | EventKind::Touch => {}
+            EventKind::Delete | EventKind::Touch | EventKind::Fill => {}
         }
     }
 

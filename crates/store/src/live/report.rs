@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::tuning::{PolicySettings, SwitchRecord, WaitReason};
+use crate::tuning::{Goal, PolicySettings, SwitchRecord, WaitReason};
 
 /// Everything that is reported of the load, as it was at one second.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -265,8 +265,10 @@ pub struct PrefixUse {
 /// The settings of the eviction policy, and what was done to them since the start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyReport {
-    /// Whether the settings are chosen from the load.
-    pub is_tuned: bool,
+    /// What the settings that are chosen from the load are to avoid; `None` if they are fixed.
+    pub goal: Option<Goal>,
+    /// The mean time in microseconds of the fills by which misses are weighed, if the goal is time and one was measured.
+    pub mean_fill_us: Option<u64>,
     /// The settings now.
     pub settings: PolicySettings,
     /// How long they have been in use, in seconds.
@@ -287,10 +289,18 @@ pub struct PolicyReport {
     pub last_switches: Vec<PolicySwitch>,
 }
 
+impl PolicyReport {
+    /// Whether the settings are chosen from the load.
+    pub fn is_tuned(&self) -> bool {
+        self.goal.is_some()
+    }
+}
+
 impl Default for PolicyReport {
     fn default() -> Self {
         PolicyReport {
-            is_tuned: false,
+            goal: None,
+            mean_fill_us: None,
             settings: PolicySettings::DEFAULT,
             age_s: 0,
             wait_reason: None,

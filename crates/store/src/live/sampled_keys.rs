@@ -113,6 +113,7 @@ impl SampledKeys {
                 self.lru.touch(key.tag, expires_at, now);
                 self.distinct.touch(key.tag, expires_at);
             }
+            EventKind::Fill => {}
         }
     }
 

@@ -15,15 +15,18 @@ pub(crate) enum EventKind {
     Delete,
     /// An item has another expiry.
     Touch,
+    /// A client has filled a miss, in a time that was measured.
+    Fill,
 }
 
 impl EventKind {
-    const ALL: [EventKind; 5] = [
+    const ALL: [EventKind; 6] = [
         EventKind::GetHit,
         EventKind::GetMiss,
         EventKind::Set,
         EventKind::Delete,
         EventKind::Touch,
+        EventKind::Fill,
     ];
 
     /// Whether it is a read.
@@ -40,7 +43,7 @@ pub(crate) struct Event<'k> {
     /// How many requests it stands for, if it is one of all requests; 0 if its key is sampled.
     pub(crate) requests: u16,
     pub(crate) key_bytes: u8,
-    /// Bytes of the value that was found or stored.
+    /// Bytes of the value that was found or stored; of a fill, its microseconds.
     pub(crate) value_bytes: u32,
     /// The second at which the item expires; 0 never.
     pub(crate) expires_at: u32,

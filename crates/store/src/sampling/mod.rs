@@ -146,7 +146,7 @@ pub(crate) struct Operation<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) hash: KeyHash,
     pub(crate) kind: EventKind,
-    /// Bytes of the value that was found or stored.
+    /// Bytes of the value that was found or stored; of a fill, its microseconds.
     pub(crate) value_bytes: usize,
     /// When the item that was found or stored expires.
     pub(crate) expiry: Expiry,
@@ -180,6 +180,22 @@ impl Recorder {
         self.requests_left.set(requests_left);
         if sampling.is_interesting(hash) || requests_left == 0 {
             self.report(sampling, &operation());
+        }
+    }
+
+    /// Reports how long a client took to fill a miss, if the key is sampled; it is no request.
+    pub(crate) fn record_fill(
+        &self,
+        sampling: &Sampling,
+        hash: KeyHash,
+        time_us: usize,
+        now: Seconds,
+    ) {
+        if sampling.is_interesting(hash) {
+            let kind = EventKind::Fill;
+            let expiry = Expiry::Never;
+            let fill = Operation { key: b"", hash, kind, value_bytes: time_us, expiry, now };
+            self.report_key(sampling, &fill);
         }
     }
 
@@ -333,6 +349,20 @@ mod tests {
             });
         }
         assert!((90_000..110_000).contains(&requests), "{requests}");
+    }
+
+    #[test]
+    fn a_fill_of_a_sampled_key_is_reported_with_its_time_and_is_no_request() {
+        let (sampling, recorder) = (Sampling::new(true, 1, 64 << 20), Recorder::new(Some(0)));
+        sampling.set_choice(2, &[]);
+        let mut fills = Vec::new();
+        for hash in [7, u64::from(CLASSES) - 1] {
+            recorder.record_fill(&sampling, KeyHash(hash), 12_000, Seconds(9));
+        }
+        sampling.take_events(|event| {
+            fills.push((event.hash.0, event.kind, event.value_bytes, event.requests));
+        });
+        assert_eq!(fills, [(7, EventKind::Fill, 12_000, 0)]);
     }
 
     #[test]

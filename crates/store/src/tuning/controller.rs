@@ -48,24 +48,41 @@ const RECORDS_MAX: usize = 64;
 const RATIOS_KEPT: usize = 8;
 
 /// What a miss costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Goal {
     /// Every miss costs the same.
     #[default]
     Objects,
     /// A miss costs the bytes of its item.
     Bytes,
-    /// A miss costs the time that it takes to compute the item.
+    /// A miss costs the time that it takes to compute or fetch the item.
     Time,
 }
 
 impl Goal {
+    /// All goals, the default first.
+    pub const ALL: [Goal; 3] = [Goal::Objects, Goal::Bytes, Goal::Time];
+
+    /// Its name in settings and statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Goal::Objects => "objects",
+            Goal::Bytes => "bytes",
+            Goal::Time => "time",
+        }
+    }
+
+    /// The goal of this name.
+    pub fn by_name(name: &str) -> Option<Goal> {
+        Goal::ALL.into_iter().find(|goal| goal.name() == name)
+    }
+
     /// The cost of a miss of an item of so many bytes that takes so many microseconds to compute.
-    pub fn miss_cost(self, bytes: u64, time_us: u64) -> u64 {
+    pub fn miss_cost(self, bytes: impl FnOnce() -> u64, time_us: impl FnOnce() -> u64) -> u64 {
         match self {
             Goal::Objects => 1,
-            Goal::Bytes => bytes,
-            Goal::Time => time_us,
+            Goal::Bytes => bytes(),
+            Goal::Time => time_us(),
         }
     }
 }
@@ -79,6 +96,8 @@ pub enum SwitchReason {
     ForecastMissed,
     /// The settings before would miss less; after the trial, the default.
     BeforeBetter,
+    /// The trial of the last switch could not be completed.
+    Untested,
 }
 
 impl SwitchReason {
@@ -88,6 +107,7 @@ impl SwitchReason {
             SwitchReason::Better => "better",
             SwitchReason::ForecastMissed => "forecast_missed",
             SwitchReason::BeforeBetter => "before_better",
+            SwitchReason::Untested => "untested",
         }
     }
 }
@@ -98,6 +118,7 @@ impl fmt::Display for SwitchReason {
             SwitchReason::Better => "fewer misses in four windows in a row",
             SwitchReason::ForecastMissed => "more misses than were forecast",
             SwitchReason::BeforeBetter => "earlier settings would miss less",
+            SwitchReason::Untested => "the change could not be compared with its forecast",
         })
     }
 }
@@ -307,6 +328,8 @@ pub struct Controller {
     /// Nothing is decided before so many gets, for this reason.
     silent_until: Option<(u64, WaitReason)>,
     wait_reason: WaitReason,
+    /// Whether a silence has ended the trial of the last switch.
+    has_untested_switch: bool,
     records: VecDeque<SwitchRecord>,
     switch_count: u64,
     undo_count: u64,
@@ -326,6 +349,7 @@ impl Controller {
             wait_windows_left: 0,
             silent_until: None,
             wait_reason: WaitReason::Disturbed,
+            has_untested_switch: false,
             records: VecDeque::new(),
             switch_count: 0,
             undo_count: 0,
@@ -359,9 +383,29 @@ impl Controller {
 
     /// Decides nothing for a while, for example because the memory was resized or items were flushed.
     pub fn be_silent(&mut self, requests: u64, items: u64, reason: WaitReason) {
+        self.has_untested_switch |= self.is_on_trial();
         self.silent_until = Some((requests + SILENT_REQUESTS_PER_ITEM * items, reason));
         self.wait_reason = reason;
         self.forget_evidence();
+    }
+
+    /// Takes the last switch back if a silence has ended its trial, for nothing would show what it costs.
+    pub fn take_back_untested(&mut self, requests: u64, now_s: Option<u64>) -> Action {
+        if !std::mem::take(&mut self.has_untested_switch) {
+            return Action::None;
+        }
+        let nothing_counted = Window {
+            requests,
+            now_s,
+            live_cost: 0.0,
+            miniature: MissCosts::default(),
+            copy: MissCosts::default(),
+            candidates: &[],
+        };
+        let wait_reason = self.wait_reason;
+        let action = self.take_back(&nothing_counted, SwitchReason::Untested);
+        self.wait_reason = wait_reason;
+        action
     }
 
     /// Takes the counts of a window that has ended.
@@ -453,7 +497,8 @@ impl Controller {
             let gain = 1.0 - trial.cost_now / trial.cost_before.max(1.0);
             record.came = Outcome { windows: trial.windows, gain };
             let forecast = cost_before * (1.0 - record.expected + record.error);
-            let error = forecast.sqrt().hypot(before.total() * deviation);
+            let by_chance = (forecast * window.miniature.dispersion()).sqrt();
+            let error = by_chance.hypot(before.total() * deviation);
             let is_above = window.live_cost > forecast + ERRORS_MIN * error;
             trial.windows_above_forecast =
                 if is_above { trial.windows_above_forecast + 1 } else { 0 };
@@ -583,10 +628,12 @@ mod tests {
     use super::super::window::KEY_GROUPS;
     use super::*;
 
-    /// Costs of so much in every group.
-    fn costs(cost: u64) -> MissCosts {
+    /// So many misses in every group, each of which costs so much.
+    fn costs(misses: u64, cost: u64) -> MissCosts {
         let mut costs = MissCosts::default();
-        (0..KEY_GROUPS).for_each(|group| costs.add(group, cost));
+        for group in 0..KEY_GROUPS {
+            (0..misses).for_each(|_| costs.add(group, cost));
+        }
         costs
     }
 
@@ -594,17 +641,18 @@ mod tests {
     struct Run {
         controller: Controller,
         requests: u64,
+        cost_of_miss: u64,
     }
 
     impl Run {
         fn new() -> Self {
-            Self { controller: Controller::new(2), requests: 0 }
+            Self { controller: Controller::new(2), requests: 0, cost_of_miss: 1 }
         }
 
         /// A window in which the default and the other candidate cost so much, and the cache as its settings say times
         /// `live_factor`.
         fn window(&mut self, default: u64, other: u64, live_factor: f64) -> Action {
-            let by_candidate = [costs(default), costs(other)];
+            let by_candidate = [default, other].map(|misses| costs(misses, self.cost_of_miss));
             let current = self.controller.current();
             self.requests += 4000;
             self.controller.end_window(&Window {
@@ -681,6 +729,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_miss_costs_changes_no_decision_where_it_is_the_same_for_all() {
+        let actions = |cost_of_miss: u64| {
+            let mut run = Run { cost_of_miss, ..Run::new() };
+            let live_factor = |window: u64| if window.is_multiple_of(3) { 1.4 } else { 1.0 };
+            let other = |window: u64| if (window / 30).is_multiple_of(2) { 6 } else { 11 };
+            (0..200).map(|window| run.window(10, other(window), live_factor(window))).collect()
+        };
+        let of_one: Vec<Action> = actions(1);
+        assert!(of_one.iter().any(|action| matches!(action, Action::Switch(1))));
+        assert_eq!(of_one, actions(20_000));
+    }
+
+    #[test]
+    fn a_switch_whose_trial_is_ended_by_a_silence_is_taken_back_once() {
+        let mut run = Run::new();
+        assert!(run.switch_window(100, 50).is_some());
+        assert_eq!(run.controller.take_back_untested(run.requests, None), Action::None);
+        run.controller.be_silent(run.requests, 4000, WaitReason::TooFewItems);
+        let take_back = |run: &mut Run| run.controller.take_back_untested(run.requests, None);
+        assert_eq!([take_back(&mut run), take_back(&mut run)], [Action::Switch(0), Action::None]);
+        assert_eq!(run.controller.wait_reason(), WaitReason::TooFewItems);
+        let reasons: Vec<_> = run.controller.records().map(|record| record.reason).collect();
+        assert_eq!(reasons, [SwitchReason::Better, SwitchReason::Untested]);
+        assert!(run.controller.records().next().unwrap().is_undone);
+        // A switch that has completed its trial stays.
+        let mut run = Run::new();
+        assert!(run.switch_window(100, 50).is_some());
+        for _ in 0..TRIAL_WINDOWS {
+            run.window(100, 50, 1.0);
+        }
+        run.controller.be_silent(run.requests, 4000, WaitReason::Disturbed);
+        assert_eq!(take_back(&mut run), Action::None);
+    }
+
+    #[test]
     fn nothing_is_decided_shortly_after_a_disturbance() {
         let mut run = Run::new();
         for _ in 0..20 {
@@ -702,7 +785,8 @@ mod tests {
 
     #[test]
     fn goals_weigh_misses() {
-        let cost = |goal: Goal| goal.miss_cost(300, 12_000);
+        let cost = |goal: Goal| goal.miss_cost(|| 300, || 12_000);
+        assert!(Goal::ALL.iter().all(|goal| Goal::by_name(goal.name()) == Some(*goal)));
         assert_eq!((cost(Goal::Objects), cost(Goal::Bytes), cost(Goal::Time)), (1, 300, 12_000));
     }
 }

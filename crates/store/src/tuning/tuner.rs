@@ -149,6 +149,15 @@ impl<C: TunableCache> Tuner<C> {
         self.clear_counts(totals);
     }
 
+    /// The settings that the cache has to have from now on, if the last switch is taken back because a silence has ended
+    /// its trial.
+    pub fn take_back_untested(&mut self, totals: &CacheTotals) -> Option<PolicySettings> {
+        let action = self.controller.take_back_untested(totals.requests, totals.now_s);
+        let settings = self.follow(action)?;
+        self.copy = None;
+        Some(settings)
+    }
+
     fn clear_counts(&mut self, totals: &CacheTotals) {
         self.miss_cost_before = totals.miss_cost;
         self.counted_mut().for_each(|counted| counted.costs = MissCosts::default());

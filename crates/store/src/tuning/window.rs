@@ -37,6 +37,8 @@ pub fn sampled_share(items: u64) -> Option<f64> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MissCosts {
     by_group: [u64; KEY_GROUPS],
+    /// The sum of their squares.
+    squares: u128,
 }
 
 impl MissCosts {
@@ -44,12 +46,19 @@ impl MissCosts {
     pub fn add(&mut self, group: usize, cost: u64) {
         if let Some(sum) = self.by_group.get_mut(group) {
             *sum += cost;
+            self.squares += u128::from(cost) * u128::from(cost);
         }
     }
 
     /// The cost of all misses.
     pub fn total(&self) -> f64 {
         self.by_group.iter().sum::<u64>() as f64
+    }
+
+    /// The mean cost of a miss, weighed by the cost itself: the variance of the cost of misses that come at random is this
+    /// times their cost. 1 where every miss costs 1.
+    pub(super) fn dispersion(&self) -> f64 {
+        if self.squares == 0 { 1.0 } else { self.squares as f64 / self.total() }
     }
 
     /// How much less `other` costs, and the standard error of that over the keys.
@@ -129,6 +138,8 @@ mod tests {
             once.add(group, if group == 3 { 0 } else { 100 });
         }
         assert_eq!(own.gain_of(&everywhere), (160.0, 0.0));
+        assert!((own.dispersion() - 100.0).abs() < 1e-9);
+        assert!((MissCosts::default().dispersion() - 1.0).abs() < 1e-9);
         let (gain, error) = own.gain_of(&once);
         assert!((gain - 100.0).abs() < 1e-9 && 3.0 * error > gain, "{gain} {error}");
     }

@@ -38,6 +38,13 @@ pub trait Policy {
     /// Removes the slot's item, or its ghost entry, from the policy; the slot is then free.
     fn remove(&mut self, slot: u32);
 
+    /// Removes an item whose value is too old to be served; what the policy remembers of an evicted one stays.
+    fn remove_stale(&mut self, slot: u32) {
+        if self.contains(slot) {
+            self.remove(slot);
+        }
+    }
+
     /// Forgets everything; the cost is that of what was held and remembered.
     fn clear(&mut self);
 }

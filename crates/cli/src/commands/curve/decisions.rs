@@ -1,7 +1,7 @@
 //! What the tuned policy did: its switches, what each was expected to bring, what came, and what was taken back.
 
 use glasscache_lab::text::format_count;
-use glasscache_sim::policy::{PolicySettings, SwitchRecord};
+use glasscache_sim::policy::{Goal, PolicySettings, SwitchRecord};
 use glasscache_sim::replay::{PreparedTrace, TunedReplay, replay_tuned};
 use serde_json::{Value, json};
 
@@ -12,31 +12,38 @@ use crate::report::ReportTable;
 
 /// The replay of one size.
 pub(super) struct SizeReplay {
+    goal: Goal,
     capacity: u64,
     replay: TunedReplay,
 }
 
-/// Replays the tuned policy at each size.
+/// Replays the tuned policy with each goal at each size.
 pub(super) fn replay(
     trace: &PreparedTrace,
-    capacities: &[u64],
-    threads: usize,
+    (goals, capacities): (&[Goal], &[u64]),
+    (seed, threads): (u64, usize),
 ) -> Result<Vec<SizeReplay>, Failure> {
+    let sizes_of = |&goal: &Goal| capacities.iter().map(move |&capacity| (goal, capacity));
+    let tasks: Vec<(Goal, u64)> = goals.iter().flat_map(sizes_of).collect();
     let run = |index: usize| {
-        let capacity = capacities[index];
-        let replay = replay_tuned(trace, capacity, &|| true)?;
-        Some(SizeReplay { capacity, replay })
+        let (goal, capacity) = tasks[index];
+        let replay = replay_tuned(trace, capacity, (goal, seed), &|| true)?;
+        Some(SizeReplay { goal, capacity, replay })
     };
-    let outcome = run_in_parallel(capacities.len(), threads, "replaying", run)?;
+    let outcome = run_in_parallel(tasks.len(), threads, "replaying", run)?;
     Ok(outcome.results.into_iter().flatten().flatten().collect())
 }
 
 /// The switches in JSON, the size with each.
 pub(super) fn to_document(replays: &[SizeReplay]) -> Value {
-    let size_document = |SizeReplay { capacity, replay }: &SizeReplay| {
+    let size_document = |SizeReplay { goal, capacity, replay }: &SizeReplay| {
         json!({
+            "goal": goal.name(),
             "capacity": capacity,
             "misses": replay.result.misses,
+            "byte_miss_ratio": replay.result.byte_miss_ratio(),
+            "untuned_misses": replay.untuned.misses,
+            "untuned_byte_miss_ratio": replay.untuned.byte_miss_ratio(),
             "settings": replay.settings.to_string(),
             "why_unchanged": replay.wait_reason,
             "switches": replay.switches.iter().map(switch_document).collect::<Vec<_>>(),
@@ -64,8 +71,11 @@ fn switch_document(switch: &SwitchRecord) -> Value {
 
 /// The switches as a table.
 pub(super) fn to_table(replays: &[SizeReplay]) -> ReportTable {
-    let rows = replays.iter().flat_map(|SizeReplay { capacity, replay }| {
-        let size = format_count(*capacity);
+    let rows = replays.iter().flat_map(|SizeReplay { goal, capacity, replay }| {
+        let size = match goal {
+            Goal::Objects => format_count(*capacity),
+            goal => format!("{} for {}", format_count(*capacity), goal.name()),
+        };
         let last_row = vec![
             size.clone(),
             "end".to_owned(),

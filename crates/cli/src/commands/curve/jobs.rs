@@ -117,7 +117,7 @@ impl Job {
             Self::ExactCurve => 6,
             Self::Sample(_) => 1,
             Self::Replay(task) => match task.policy {
-                PolicyKind::Tuned => 20,
+                PolicyKind::Tuned(_) => 20,
                 PolicyKind::Lhd | PolicyKind::LeCar => 5,
                 PolicyKind::Lfu | PolicyKind::Gdsf | PolicyKind::Lirs => 3,
                 PolicyKind::Lru | PolicyKind::Fifo => 1,

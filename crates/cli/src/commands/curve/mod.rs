@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use glasscache_lab::text::format_count;
 use glasscache_sim::curve::SERVER_STORE_BYTES_MIN;
-use glasscache_sim::policy::{PolicyKind, S4FifoSettings};
+use glasscache_sim::policy::{Goal, PolicyKind, S4FifoSettings};
 use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::Columns;
 use glasscache_sim::trace::intern::{InternedTrace, Mode};
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::access;
 use crate::output::{Exit, Failure, Output};
 use crate::report::Detail;
+use crate::setting_lists::join_settings;
 use crate::traces::{InputArgs, report_left_out};
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
     /// Policies to replay: names, "common", "all", "none"; "own", which both have, for the server's own, "tuned" for the same with settings that
-    /// change by themselves; s4fifo:small=0.1,main=2 (also ghost-main, ghost, skip), or its published settings,
+    /// change by themselves, "tuned:bytes" for fewer missed bytes (--mode bytes); s4fifo:small=0.1,main=2 (also ghost-main, ghost, skip), or its published settings,
     /// s4fifo-paper and s4fifo-library
     #[arg(long, value_delimiter = ',', default_value = "common")]
     policies: Vec<String>,
@@ -143,6 +144,13 @@ enum ModeFlag {
 }
 
 impl ModeFlag {
+    fn to_interned(self) -> Mode {
+        match self {
+            Self::Objects => Mode::Objects,
+            Self::Bytes => Mode::Bytes,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Objects => "objects",
@@ -176,7 +184,13 @@ impl Args {
         }
         let has_server_store =
             policies.contains(&PolicyKind::ServerStore) && self.mode == ModeFlag::Bytes;
-        if self.decisions && !policies.contains(&PolicyKind::Tuned) {
+        let has_sizes = self.mode == ModeFlag::Bytes;
+        policies
+            .iter()
+            .try_for_each(|policy| policy.check_sizes(has_sizes))
+            .map_err(|error| Failure::usage(error.to_string()).with_hint("add --mode bytes"))?;
+        let goals: Vec<Goal> = policies.iter().filter_map(|policy| policy.tuning_goal()).collect();
+        if self.decisions && goals.is_empty() {
             let message = "--decisions has no effect: the policy tuned is not replayed";
             return Err(Failure::usage(message).with_hint("add --policies own,tuned"));
         }
@@ -210,7 +224,8 @@ impl Args {
         let mut document = self.to_document(&results, &summary);
         let mut decision_table = None;
         if self.decisions {
-            let replays = decisions::replay(&trace, &capacities, self.threads)?;
+            let replays =
+                decisions::replay(&trace, (&goals, &capacities), (self.seed, self.threads))?;
             document["decisions"] = decisions::to_document(&replays);
             decision_table = Some(decisions::to_table(&replays));
         }
@@ -256,10 +271,7 @@ impl Args {
 
     /// Reads and prepares the trace; reports requests that are left out.
     fn read_trace(&self) -> Result<PreparedTrace, Failure> {
-        let mode = match self.mode {
-            ModeFlag::Objects => Mode::Objects,
-            ModeFlag::Bytes => Mode::Bytes,
-        };
+        let mode = self.mode.to_interned();
         let trace_name = self.trace_path.to_string_lossy();
         let columns = Columns { size: mode == Mode::Bytes, ..Columns::ALL };
         let mut stream = self.input.open(&self.trace_path, columns)?;
@@ -361,19 +373,4 @@ fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
         is_new
     });
     Ok(kinds)
-}
-
-/// The names with their settings, `name:setting=value,setting=value`: each comma has split them.
-fn join_settings(names: &[String]) -> Vec<String> {
-    let mut joined: Vec<String> = Vec::new();
-    for name in names {
-        match joined.last_mut().filter(|last| last.contains(':') && name.contains('=')) {
-            Some(last) if !name.contains(':') => {
-                last.push(',');
-                last.push_str(name);
-            }
-            _ => joined.push(name.clone()),
-        }
-    }
-    joined
 }

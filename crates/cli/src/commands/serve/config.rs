@@ -52,7 +52,7 @@ pub(super) fn build_server_config(
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,
-        tunes_policy: settings.policy == "tuned",
+        tuning_goal: settings.tuning_goal(),
         shutdown_enabled: settings.shutdown_enabled,
         dump_enabled: settings.dump_enabled,
         watch_enabled: settings.watch_enabled,

@@ -10,6 +10,7 @@ use glasscache_sim::strategy::report::Report;
 use super::load::LoadedLog;
 use super::{NamedStrategy, Replays};
 use crate::output::Failure;
+use crate::setting_lists::join_settings;
 
 /// What stands for a strategy in the row of what requests needed when they were recorded.
 pub(super) const AS_RECORDED: &str = "as recorded";
@@ -21,7 +22,7 @@ pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy
             notation.parse().map_err(|error| Failure::usage(format!("{error} (--strategies)")))?;
         Ok(NamedStrategy { notation: notation.clone(), strategy })
     };
-    notations.iter().map(parse_named).collect()
+    join_settings(notations).iter().map(parse_named).collect()
 }
 
 /// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
@@ -55,11 +56,26 @@ pub(super) fn list_default_strategies(item_count: usize, has_parents: bool) -> V
         .collect()
 }
 
-/// The strategy with the least added time on the second half, hindsight left aside.
+/// Refuses to save strategies of which no client can run any.
+pub(super) fn check_savable(named_strategies: &[NamedStrategy]) -> Result<(), Failure> {
+    let checks = || named_strategies.iter().map(|named| named.strategy.check_runnable());
+    if checks().any(|check| check.is_ok()) {
+        return Ok(());
+    }
+    checks().collect::<Result<(), _>>().map_err(|error| Failure::usage(format!("{error} (--save)")))
+}
+
+/// Whether strategies are left aside because only the simulator has them.
+pub(super) fn has_simulator_only(replays: &Replays) -> bool {
+    replays.strategy_reports.iter().any(|(named, _)| named.strategy.check_runnable().is_err())
+}
+
+/// The strategy with the least added time on the second half; hindsight, and what no client can run, is left aside.
 pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
         let is_hindsight = matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)));
-        !is_hindsight && named.notation != AS_RECORDED
+        let is_runnable = named.strategy.check_runnable().is_ok();
+        !is_hindsight && is_runnable && named.notation != AS_RECORDED
     };
     let eligible_replays = replays.strategy_reports.iter().filter(is_eligible);
     eligible_replays

@@ -28,6 +28,13 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         LocalRule::S3Fifo(item_count) => {
             clauses.push(format!("S3-FIFO for {}", format_others(item_count)));
         }
+        LocalRule::S4Fifo(item_count, settings) => {
+            clauses.push(format!("S4-FIFO ({settings}) for {}", format_others(item_count)));
+        }
+        LocalRule::Tuned(item_count) => {
+            let items = format_others(item_count);
+            clauses.push(format!("the server's policy, which tunes itself, for {items}"));
+        }
         LocalRule::LruBytes(bytes) => {
             clauses.push(format!("LRU for {}", format_short_bytes(bytes)));
         }
@@ -74,6 +81,14 @@ mod tests {
         assert_eq!(
             describe_notation("lru-bytes:1m+children-always+subtree:3"),
             "LRU for 1.00 MiB; fetch the children of every item; fetch 3 levels below the page with it"
+        );
+        assert_eq!(
+            describe_notation("s4fifo:20:small=0.05,skip=0.25"),
+            "S4-FIFO (small=0.05,main=2,ghost-main=0,ghost=0.9,skip=0.25) for 20 items"
+        );
+        assert_eq!(
+            describe_notation("fixed:312+tuned:600"),
+            "keep 312 items (4.00 MiB); the server's policy, which tunes itself, for 600 others"
         );
         assert_eq!(
             describe_notation("together:80"),

@@ -34,7 +34,8 @@ pub(super) use load::check_halves;
 const EXAMPLES: &str = "\
 Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
 fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D, together:P.
-B takes k, m or g; P is a percentage.
+B takes k, m or g; P is a percentage. Only compared, for no client has them:
+s4fifo:N, s4fifo:N:small=0.05,main=2 (also ghost-main, ghost, skip), tuned:N.
 What each does to the last nanosecond: docs/reference/formats.md.
 
 Examples:
@@ -208,6 +209,9 @@ impl Args {
         } else {
             choice::parse_strategies(&self.strategies)?
         };
+        if self.save.is_some() {
+            choice::check_savable(&named_strategies)?;
+        }
         let draw_seed = self.draw.then_some(self.seed);
         if self.draw && loaded.cost_model.quantiles().is_none() {
             let message =

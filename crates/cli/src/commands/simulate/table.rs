@@ -212,8 +212,13 @@ pub(super) fn format_sentence(replays: &Replays) -> String {
         format_slower(first_report)
     );
     if first_named.notation == best_named.notation {
+        let others = if choice::has_simulator_only(replays) {
+            "no other strategy here that a client can run"
+        } else {
+            "no other strategy here"
+        };
         return format!(
-            "{first_clause}, and no other strategy here adds less time. In words: {}.",
+            "{first_clause}, and {others} adds less time. In words: {}.",
             describe(&best_named.strategy, &best_report.kept)
         );
     }

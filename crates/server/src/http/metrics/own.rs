@@ -44,7 +44,7 @@ const POLICY_COUNTERS: [&str; 3] = ["windows", "switches", "undos"];
 fn write_policy(policy: &PolicyReport, out: &mut Exposition) {
     const INFO: &str = "glasscache_policy_info";
     let settings = policy.settings.to_string();
-    let mode = if policy.is_tuned { "tuned" } else { "fixed" };
+    let mode = if policy.is_tuned() { "tuned" } else { "fixed" };
     out.begin(INFO, Kind::Gauge, "Always 1: mode and settings of the eviction policy.");
     out.sample(INFO, &[("mode", mode), ("settings", &settings)], 1);
     write_numbers("glasscache_policy", POLICY_FIELDS, policy, out);

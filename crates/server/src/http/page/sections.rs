@@ -13,7 +13,7 @@ use super::{write_paragraph, write_table};
 use crate::http::findings::Finding;
 use crate::http::history::{History, Series};
 use crate::session::stats::StatRows;
-use crate::session::stats::policy::waiting;
+use crate::session::stats::policy::{waiting, weighing};
 use crate::session::stats::slow::SlowRow;
 use crate::shared::command_times::COMMANDS;
 use crate::shared::slow_commands::to_us;
@@ -546,6 +546,10 @@ fn write_policy(view: &View<'_>, html: &mut String) {
             policy.settings.to_string(),
         ],
         vec!["they are not changed because".to_owned(), waiting(policy)],
+        vec![
+            "how misses are weighed".to_owned(),
+            weighing(policy).unwrap_or_else(|| "not at all: the settings are fixed".to_owned()),
+        ],
         vec!["largest item (-I)".to_owned(), bytes(read(view.settings, "item_size_max"))],
         vec!["keys in the sample".to_owned(), format!("1 in {}", costs.keys_per_sample.max(1))],
         vec!["memory of the sample".to_owned(), bytes(costs.memory_bytes as f64)],

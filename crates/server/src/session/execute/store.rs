@@ -424,7 +424,10 @@ impl<'b> StoreWrite<'b> {
         let counters = context.counters;
         let is_whole_value = !matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
         if is_whole_value && matches!(outcome, SetOutcome::Stored(_)) {
-            context.shared.fill_times.end(self.hash);
+            let fill_time = context.shared.fill_times.end(self.hash);
+            if let Some(time) = fill_time.filter(|_| context.shared.config.weighs_fill_times()) {
+                context.store_worker.note_fill(self.hash, time, context.now);
+            }
         }
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),

@@ -1,5 +1,6 @@
 //! `stats policy`: the settings of the eviction policy, what was done to them, and why nothing is changed now.
 
+use glasscache_store::tuning::Goal;
 use glasscache_store::{PolicyReport, PolicySwitch};
 
 use super::live::{Field, ratio, write_entries, write_fields};
@@ -24,10 +25,26 @@ pub(crate) fn waiting(policy: &PolicyReport) -> String {
     }
 }
 
+/// How misses are weighed.
+pub(crate) fn weighing(policy: &PolicyReport) -> Option<String> {
+    let sentence = match (policy.goal?, policy.mean_fill_us) {
+        (Goal::Objects, _) => "every miss counts 1",
+        (Goal::Bytes, _) => "a miss counts the bytes of its item",
+        (Goal::Time, Some(_)) => "a miss counts the time in which clients filled its key",
+        (Goal::Time, None) => {
+            "every miss counts alike, because no client has filled one under a lease so far"
+        }
+    };
+    Some(sentence.to_owned())
+}
+
 /// The rows of the settings.
 #[rustfmt::skip]
 pub(crate) static POLICY_FIELDS: &[Field<PolicyReport>] = &[
-    Field::new("mode", "", "`fixed` or `tuned`, as `-o policy` is set", |p| if p.is_tuned { "tuned" } else { "fixed" }.into()),
+    Field::new("mode", "", "`fixed` or `tuned`, as `-o policy` is set", |p| if p.is_tuned() { "tuned" } else { "fixed" }.into()),
+    Field::new("goal", "", "what is to be avoided, as `-o policy_goal` is set: `objects`, every miss counts 1; `bytes`, a miss counts the bytes of its item; `time`, it counts the time in which clients fill it; absent if the settings are fixed", |p| p.goal.map_or(Value::Absent, |goal| goal.name().into())),
+    Field::new("weighing", "", "how misses are weighed now; absent if the settings are fixed", |p| weighing(p).map_or(Value::Absent, Value::from)),
+    Field::new("mean_fill_us", "us", "under the goal `time` the mean time of recent fills of sampled keys under a lease, which also stands for keys without one; absent before the first", |p| p.mean_fill_us.map_or(Value::Absent, Value::from)),
     Field::new("settings", "", "the settings now: share of the small queue, uses that move an item to the main queue, whether a key that the ghost remembers starts in the small queue all the same, size of the ghost, share of the small queue in which uses do not count", |p| p.settings.to_string().into()),
     Field::new("small_percent", "%", "share of the stored bytes that the small queue has", |p| u32::from(p.settings.small_percent).into()),
     Field::new("promotion_uses", "", "uses in the small queue that move an item to the main queue; uses are counted up to 3, so 4 is never", |p| u32::from(p.settings.promotion_uses).into()),
@@ -49,7 +66,7 @@ pub(crate) static SWITCH_FIELDS: &[Field<PolicySwitch>] = &[
     Field::new("age_s", "s", "how long ago the settings were changed", |s| s.age_s.into()),
     Field::new("from", "", "the settings before", |s| s.from.to_string().into()),
     Field::new("to", "", "the settings after", |s| s.to.to_string().into()),
-    Field::new("reason", "", "`better`: fewer misses were expected; `forecast_missed`: they did not come, the change before is taken back; `before_better`: the settings before would miss less by now", |s| s.record.reason.name().into()),
+    Field::new("reason", "", "`better`: fewer misses were expected; `forecast_missed`: they did not come, the change before is taken back; `before_better`: the settings before would miss less by now; `untested`: a flush, a change of `-m` or too few sampled items ended the comparison of the change before", |s| s.record.reason.name().into()),
     Field::new("expected_gain", "", "the part of the misses that was expected to be avoided; absent where a change is taken back", |s| s.record.forecast().map_or(Value::Absent, |(gain, _)| ratio(gain))),
     Field::new("expected_low", "", "lower end of its 95 % interval", |s| s.record.forecast().map_or(Value::Absent, |(gain, error)| ratio(gain - error))),
     Field::new("expected_high", "", "upper end of its 95 % interval", |s| s.record.forecast().map_or(Value::Absent, |(gain, error)| ratio(gain + error))),
@@ -112,11 +129,30 @@ mod tests {
         let fixed = PolicyReport::default();
         assert!(waiting(&fixed).contains("-o policy=tuned"));
         let wait_reason = Some(WaitReason::TooFewItems);
-        let tuned = PolicyReport { is_tuned: true, wait_reason, ..fixed };
-        let text = String::from_utf8(format_fields(POLICY_FIELDS, &tuned)).unwrap();
+        let text_of = |policy: &PolicyReport| {
+            String::from_utf8(format_fields(POLICY_FIELDS, policy)).unwrap()
+        };
+        let text = text_of(&fixed);
         assert!(
-            text.starts_with("STAT mode tuned\r\nSTAT settings small=10%,main=1,ghost-main=0,")
+            text.starts_with("STAT mode fixed\r\nSTAT settings small=10%,main=1,ghost-main=0,")
         );
+        let tuned = PolicyReport { goal: Some(Goal::Objects), wait_reason, ..fixed };
+        let text = text_of(&tuned);
+        assert!(text.starts_with(
+            "STAT mode tuned\r\nSTAT goal objects\r\nSTAT weighing every miss counts 1\r\n"
+        ));
         assert!(text.contains("STAT waiting there are too few items for a decision\r\n"));
+        let by_time = PolicyReport { goal: Some(Goal::Time), ..tuned };
+        let text = text_of(&by_time);
+        assert!(
+            text.contains(
+                "STAT weighing every miss counts alike, because no client has filled one"
+            )
+        );
+        assert!(!text.contains("mean_fill_us"), "{text}");
+        let text = text_of(&PolicyReport { mean_fill_us: Some(12_000), ..by_time });
+        assert!(text.contains(
+            "counts the time in which clients filled its key\r\nSTAT mean_fill_us 12000\r\n"
+        ));
     }
 }

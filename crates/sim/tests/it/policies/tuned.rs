@@ -1,7 +1,7 @@
 //! The tuned policy on generated loads in which self-tuning caches have failed, and on bad input.
 
-use glasscache_sim::policy::{PolicyKind, SwitchRecord};
-use glasscache_sim::replay::{PreparedTrace, TunedReplay, replay_tuned};
+use glasscache_sim::policy::{Goal, PolicyKind, SwitchRecord};
+use glasscache_sim::replay::{PreparedTrace, Task, TunedReplay, replay_tuned};
 use glasscache_sim::trace::intern::{Collector, Mode};
 use glasscache_sim::trace::{Batch, Op};
 
@@ -46,7 +46,7 @@ fn prepare_keys(keys: &[u64]) -> PreparedTrace {
 }
 
 fn tune(trace: &PreparedTrace) -> TunedReplay {
-    replay_tuned(trace, CAPACITY, &|| true).unwrap()
+    replay_tuned(trace, CAPACITY, (Goal::Objects, 3), &|| true).unwrap()
 }
 
 /// Misses per request of the tuned policy between two positions.
@@ -74,7 +74,7 @@ fn a_change_of_regime_is_followed_and_the_switch_was_forecast() {
 #[test]
 fn a_flat_optimum_is_left_alone() {
     let trace = prepare_keys(&pairs(0, 300_000));
-    let (tuned, own) = (tune(&trace), replay(PolicyKind::Tuned, CAPACITY, &trace));
+    let (tuned, own) = (tune(&trace), replay(PolicyKind::Tuned(Goal::Objects), CAPACITY, &trace));
     assert_eq!((tuned.switches.len(), tuned.result), (0, own));
     assert_eq!(own.misses, 150_000);
 }
@@ -108,6 +108,47 @@ fn skewed_loads_miss_no_more_than_with_the_default() {
     }
 }
 
+/// A load for which two goals want other settings: small items in a loop over more than the cache, which a small queue of
+/// most of the cache would evict, and large ones whose two uses are so far apart that they need such a queue.
+fn loop_of_small_and_pairs_of_large(count: u64) -> Vec<(u64, u32)> {
+    let pair = |index: u64| (1 << 40) + index / 800 * 400 + index % 400;
+    let request = |index: u64| match index % 3 {
+        0 => (pair(index / 3), 30),
+        _ => ((index - index / 3 - 1) % 1100, 10),
+    };
+    (0..count).map(request).collect()
+}
+
+#[test]
+fn a_goal_of_bytes_avoids_missed_bytes_where_that_costs_misses() {
+    let trace = prepare(&loop_of_small_and_pairs_of_large(200_000), Mode::Bytes);
+    let capacity = 17_000;
+    let [objects, bytes] = [Goal::Objects, Goal::Bytes]
+        .map(|goal| replay_tuned(&trace, capacity, (goal, 3), &|| true).unwrap());
+    let untuned = bytes.untuned;
+    assert_eq!(objects.untuned, untuned);
+    assert!(bytes.result.missed_bytes * 10 < untuned.missed_bytes * 9, "{bytes:?}");
+    assert!(bytes.result.misses > untuned.misses, "{bytes:?}");
+    assert!(objects.result.misses <= untuned.misses, "{objects:?}");
+    let task = Task { policy: PolicyKind::Tuned(Goal::Bytes), capacity, seed: 3 };
+    let replayed = task.run(&trace, &|| true).unwrap();
+    assert_eq!(
+        (replayed.misses, replayed.missed_bytes),
+        (bytes.result.misses, bytes.result.missed_bytes)
+    );
+}
+
+#[test]
+fn goals_of_items_of_one_size_decide_alike() {
+    let keys = [pairs(1 << 20, 60_000), loops(0, 1200, 60_000)].concat();
+    let of_size = |bytes: u32| keys.iter().map(|&key| (key, bytes)).collect();
+    let trace = prepare(&of_size(1000), Mode::Bytes);
+    let [objects, bytes] = [Goal::Objects, Goal::Bytes]
+        .map(|goal| replay_tuned(&trace, 1000 * CAPACITY, (goal, 3), &|| true).unwrap());
+    assert!(!objects.switches.is_empty());
+    assert_eq!(objects, bytes);
+}
+
 /// Rows of one operation, a second apart unless `time_of` says otherwise, which expire after a second if `expires`.
 fn rows(keys: &[u64], op: Op, expires: bool, time_of: impl Fn(u64) -> u64) -> PreparedTrace {
     let mut batch = Batch::default();
@@ -138,6 +179,6 @@ fn bad_input_brings_no_switch() {
         let replayed = tune(&trace);
         assert_eq!(replayed.switches.len(), 0, "{name}: {:?}", replayed.switches);
     }
-    let tiny = replay_tuned(&prepare_keys(&skewed), 100, &|| true).unwrap();
+    let tiny = replay_tuned(&prepare_keys(&skewed), 100, (Goal::Objects, 3), &|| true).unwrap();
     assert_eq!(tiny.wait_reason, "there are too few items for a decision");
 }
