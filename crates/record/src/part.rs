@@ -47,12 +47,7 @@ impl LogPart {
     }
 
     /// Appends a finished request.
-    pub(crate) fn add(
-        &mut self,
-        request: &FinishedRequest<'_>,
-        instance: u16,
-        options: &Options,
-    ) {
+    pub(crate) fn add(&mut self, request: &FinishedRequest<'_>, instance: u16, options: &Options) {
         let numbers = request.numbers;
         self.footprint_bytes += request.footprint_bytes();
         self.writes += u64::from(numbers.writes);

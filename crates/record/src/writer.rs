@@ -185,12 +185,7 @@ impl LogFolder {
     }
 
     /// Writes a part, its items first: a reader takes requests only together with their items.
-    fn write(
-        &mut self,
-        part: LogPart,
-        dropped: u64,
-        options: &Options,
-    ) -> io::Result<u64> {
+    fn write(&mut self, part: LogPart, dropped: u64, options: &Options) -> io::Result<u64> {
         let log_name = self.path.to_string_lossy();
         let writes = part.writes();
         let log = part.into_log(&log_name).map_err(io::Error::other)?;

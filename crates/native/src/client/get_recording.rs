@@ -53,8 +53,7 @@ impl GetRecording {
             return Ok(None);
         }
         let recorded_read = RecordedRead::take_for_this_thread();
-        Ok(recorded_read
-            .map(|read| RecordedGet { request, recorded_reads: read.recorded_reads }))
+        Ok(recorded_read.map(|read| RecordedGet { request, recorded_reads: read.recorded_reads }))
     }
 
     /// Begins the record of a read of these keys by one call, if the current request is recorded, and returns that request.

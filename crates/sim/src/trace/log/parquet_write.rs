@@ -29,10 +29,8 @@ const REQUESTS_SCHEMA: &str = "message requests {
 
 const ITEMS_FORMS: &[(&str, ColumnForm)] = &[("key", ColumnForm::DistinctTexts)];
 
-const REQUESTS_FORMS: &[(&str, ColumnForm)] = &[
-    ("route", ColumnForm::RepeatedTexts),
-    ("items.list.element", ColumnForm::DenseNumbers),
-];
+const REQUESTS_FORMS: &[(&str, ColumnForm)] =
+    &[("route", ColumnForm::RepeatedTexts), ("items.list.element", ColumnForm::DenseNumbers)];
 
 pub(super) fn write(
     log: &RequestLog,
@@ -44,7 +42,8 @@ pub(super) fn write(
         parquet_writer.write_group(&item_columns(log, rows))?;
     }
     parquet_writer.finish()?;
-    let mut parquet_writer = ParquetWriter::with_deltas(requests_output, REQUESTS_SCHEMA, REQUESTS_FORMS)?;
+    let mut parquet_writer =
+        ParquetWriter::with_deltas(requests_output, REQUESTS_SCHEMA, REQUESTS_FORMS)?;
     for rows in row_groups(log.requests.len()) {
         parquet_writer.write_group(&request_columns(log, rows))?;
     }
