@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
@@ -543,7 +544,9 @@ class Recorder:
         current_request: ContextVar[RecordedRequest | None],
         blocks: list[None],
     ) -> Self: ...
-    def request(self, page: _Key | None = None, route: str | None = None) -> RequestBlock: ...
+    def request(
+        self, page: _Key | None = None, route: str | None = None
+    ) -> AbstractContextManager[None]: ...
     def stats(self) -> dict[str, int]: ...
     def close(self) -> bool: ...
     def _close_at_exit(self) -> None: ...
@@ -551,7 +554,9 @@ class Recorder:
 @final
 class RequestBlock:
     def __enter__(self) -> None: ...
-    def __exit__(self, *_error: object) -> None: ...
+    def __exit__(
+        self, _error_type: object = None, _error: object = None, _traceback: object = None
+    ) -> None: ...
 
 @final
 class RecordedRequest:

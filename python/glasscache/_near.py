@@ -169,6 +169,8 @@ class RequestMethods:
         """
         recorder = self._recorder
         recorded_request = None if recorder is None else recorder.request(page, route)
+        if recorded_request is not None and self._scopes is None:
+            return recorded_request
         return self._request_block(page, recorded_request, route)
 
     def _request_block(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -216,6 +217,52 @@ def test_calls_of_a_request_that_is_not_recorded_belong_to_none_around_it(
     rows, _ = read_log(tmp_path / "log")
     assert 0 < len(rows) < 200
     assert [row["items"] for row in rows] == [[row["route"]] * 2 for row in rows]
+
+
+def test_blocks_of_requests_that_are_not_recorded_are_entered_in_every_way(
+    server: Any, tmp_path: Path
+) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "none", sample=0.0)
+        assert recorder.request() is recorder.request(page="k", route="page")
+        with ExitStack() as stack:
+            assert stack.enter_context(client.request(route="page")) is None
+            stack.enter_context(recorder.request())
+            client.get("k")
+        with pytest.raises(ZeroDivisionError), recorder.request():
+            _ = 1 / 0
+        assert recorder.stats()["requests"] == 5
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "all", format="jsonl")
+        with ExitStack() as stack:
+            stack.enter_context(recorder.request(route="first"))
+            client.get("a")
+            block = stack.enter_context(ExitStack()).enter_context(client.request())
+            assert block is None
+            client.get("b")
+        block_of_two_requests = recorder.request()
+        for key in ("c", "d"):
+            with block_of_two_requests:
+                client.get(key)
+        client.get("outside")
+    rows, _ = read_log(tmp_path / "all")
+    assert [row["items"] for row in rows] == [["a"], ["b"], ["c"], ["d"]]
+
+
+def test_the_size_of_a_value_is_recorded_whatever_its_length(server: Any, tmp_path: Path) -> None:
+    text = "".join(chr(0x4E00 + number * number % 20_000) for number in range(2000))
+    with Client(server.address) as client:
+        text_bytes = len(client.encode(text)[1])
+        client.set_many({"short": "x" * 7, "long": text, "nested": b"123"})
+        recorder = client.recorder(tmp_path / "plain", format="jsonl")
+        with recorder.request():
+            assert client.get("long") == text
+            assert client.get_many(["short", "nested"]) == {"short": "x" * 7, "nested": b"123"}
+            assert client.get("absent") is None
+        client.get("short")
+    _, items = read_log(tmp_path / "plain")
+    expected = {"long": text_bytes, "short": 7, "nested": 3, "absent": None}
+    assert {key: item["size"] for key, item in items.items()} == expected
 
 
 def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(

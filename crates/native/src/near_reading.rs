@@ -13,20 +13,18 @@ use crate::bulk::FoundValues;
 use crate::client::{CallTimes, Client};
 use crate::keys::wire_keys_of_bytes;
 use crate::near::{NearBinding, decode_near_value};
-use crate::recorded_read::RecordedRead;
 use crate::{error, split};
 
 impl Client {
-    /// Reads one key; `None`: a miss, or an error that is counted as one.
+    /// Reads one key; `None`: a miss, or an error that is counted as one. `value_bytes` becomes the bytes of the value.
     pub(crate) fn get_near<'py>(
         slf: &Bound<'py, Self>,
         binding: &NearBinding,
         key: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
+        (deadline, call_times): (Option<f64>, CallTimes),
+        value_bytes: &mut usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let recorded_read = RecordedRead::take_for_this_thread();
-        let call_times = this.call_times(deadline)?;
         let call_deadline = call_times.deadline;
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
@@ -34,9 +32,7 @@ impl Client {
         let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
-        if let Some(recorded_read) = recorded_read {
-            recorded_read.set_size(0, value.bytes.len());
-        }
+        *value_bytes = value.bytes.len();
         let object = decode_near_value(py, this.codec(), &value).map(Some);
         let Some(object) = this.or_counted_miss(py, object, None)? else {
             return Ok(None);

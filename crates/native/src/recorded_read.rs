@@ -36,7 +36,7 @@ pub(crate) fn measure_decoding<V>(decode: impl FnOnce() -> V) -> V {
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRead {
     request: record::Request,
-    recorded_reads: record::RecordedReads,
+    pub(crate) recorded_reads: record::RecordedReads,
 }
 
 impl RecordedRead {

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glasscache_record as record;
-use glasscache_record::{FileFormat, Options, Parent, ParentPatterns};
-use pyo3::intern;
+use glasscache_record::{FileFormat, Options, Parent, ParentPatterns, RecordedReads};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::error;
 use crate::keys::key_bytes;
@@ -28,17 +28,39 @@ pub(crate) fn has_open_blocks() -> bool {
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct Recorder {
     inner: record::Recorder,
-    /// The context variable with the request of the current context, or None, and its method `get`.
-    current_request_variable: Py<PyAny>,
-    get_current_request: Py<PyAny>,
-    /// An entry for each block of this recorder that records: while there is none, no context has a request.
-    pub(crate) blocks: Py<PyList>,
+    /// The methods of the context variable with the request of the current context, or None.
+    current_request: VariableMethods,
+    /// The blocks of this recorder that record: while there is none, no context has a request.
+    open_blocks: AtomicUsize,
+    /// The same number of entries, for the Python functions around calls.
+    blocks: Py<PyList>,
+}
+
+/// The methods of a context variable. They are bound once: to look one up and bind it takes as long as the call.
+struct VariableMethods {
+    get: Py<PyAny>,
+    set: Py<PyAny>,
+    reset: Py<PyAny>,
+}
+
+impl VariableMethods {
+    fn of(variable: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            get: variable.getattr("get")?.unbind(),
+            set: variable.getattr("set")?.unbind(),
+            reset: variable.getattr("reset")?.unbind(),
+        })
+    }
 }
 
 impl Recorder {
-    /// Begins a request, and logs it once if the recorder has stopped.
-    pub(crate) fn begin_request(&self, py: Python<'_>) -> PyResult<Option<RecordedRequest>> {
-        if let Some(request) = self.inner.begin_request() {
+    /// Begins a request that is to be recorded, and logs it once if the recorder has stopped.
+    fn begin_sampled(
+        &self,
+        py: Python<'_>,
+        request_number: u64,
+    ) -> PyResult<Option<RecordedRequest>> {
+        if let Some(request) = self.inner.begin_sampled(request_number) {
             return Ok(Some(RecordedRequest(request)));
         }
         self.log_warning(py).map(|()| None)
@@ -49,14 +71,32 @@ impl Recorder {
         &self,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, RecordedRequest>>> {
-        if self.blocks.bind(py).is_empty() {
+        if self.open_blocks.load(Relaxed) == 0 {
             return Ok(None);
         }
-        let request = self.get_current_request.bind(py).call0()?;
+        let request = self.current_request.get.bind(py).call0()?;
         if request.is_none() {
             return Ok(None);
         }
         Ok(Some(request.cast_into::<RecordedRequest>()?))
+    }
+
+    /// Begins that calls of the current context belong to this request, or to none; returns what ends it.
+    fn set_current_request(&self, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Ok(self.current_request.set.bind(request.py()).call1((request,))?.unbind())
+    }
+
+    fn count_block(&self, py: Python<'_>) -> PyResult<()> {
+        self.blocks.bind(py).append(py.None())?;
+        self.open_blocks.fetch_add(1, Relaxed);
+        OPEN_BLOCKS.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn discount_block(&self, py: Python<'_>) -> PyResult<()> {
+        OPEN_BLOCKS.fetch_sub(1, Relaxed);
+        self.open_blocks.fetch_sub(1, Relaxed);
+        self.blocks.bind(py).del_item(0)
     }
 
     fn log_warning(&self, py: Python<'_>) -> PyResult<()> {
@@ -115,22 +155,37 @@ impl Recorder {
         let recorder = record::Recorder::open(options);
         Ok(Self {
             inner: recorder.map_err(|fault| invalid_setting(fault.to_string()))?,
-            get_current_request: current_request.getattr("get")?.unbind(),
-            current_request_variable: current_request.unbind(),
+            current_request: VariableMethods::of(&current_request)?,
+            open_blocks: AtomicUsize::new(0),
             blocks,
         })
     }
 
     /// Return a block that records its calls as one request about the item under the key `page`, of the kind `route`.
+    ///
+    /// Whether it records is decided here, so that most requests make no object. The block is to be entered at once.
     #[pyo3(signature = (page=None, route=None))]
-    fn request(
-        slf: Py<Self>,
-        page: Option<Bound<'_, PyAny>>,
-        route: Option<Bound<'_, PyString>>,
-    ) -> PyResult<RequestBlock> {
+    fn request<'py>(
+        slf: &Bound<'py, Self>,
+        page: Option<&Bound<'py, PyAny>>,
+        route: Option<&Bound<'py, PyString>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         // A page that is not a key is refused whether the request is recorded or not.
-        page.as_ref().map(key_bytes).transpose()?;
-        Ok(RequestBlock::new(slf, page.map(Bound::unbind), route.map(Bound::unbind)))
+        page.map(key_bytes).transpose()?;
+        let recorder = slf.get();
+        let sampled_number = recorder.inner.next_sampled();
+        if sampled_number.is_none() && recorder.open_blocks.load(Relaxed) == 0 {
+            return UnrecordedBlock::shared(slf.py());
+        }
+        let block = RequestBlock {
+            recorder: slf.clone().unbind(),
+            first_sampling: Some(sampled_number),
+            page: page.cloned().map(Bound::unbind),
+            route: route.cloned().map(Bound::unbind),
+            request: None,
+            token: None,
+        };
+        Bound::new(slf.py(), block).map(Bound::into_any)
     }
 
     /// Return the counts of requests and files so far.
@@ -228,15 +283,21 @@ impl RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// Begins the record of a get.
+    /// Begins the record of a get that began at a time.
     pub(crate) fn begin_get(
         &self,
+        began_at: Instant,
         key: &Bound<'_, PyAny>,
         parent_key: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let parent = named_parent(parent_key)?;
-        self.begin_keys([(key_bytes(key)?, parent)]);
-        Ok(())
+    ) -> PyResult<RecordedReads> {
+        let read = (key_bytes(key)?, named_parent(parent_key)?);
+        take_decode_time();
+        Ok(self.0.begin_read_at(began_at, [read]))
+    }
+
+    /// Ends the record of a get of a value of this many bytes, 0 if unknown.
+    pub(crate) fn end_get(&self, recorded_reads: RecordedReads, value_bytes: usize) {
+        self.0.end_read(recorded_reads, value_bytes, take_decode_time());
     }
 
     /// Begins the record of a bulk get.
@@ -266,10 +327,12 @@ fn named_parent<'k>(parent_key: Option<&'k Bound<'_, PyAny>>) -> PyResult<Option
 }
 
 /// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a
-/// block around it. It is entered and left at every request, most of which are not recorded, so it is not a Python class.
+/// block around it.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct RequestBlock {
     recorder: Py<Recorder>,
+    /// Whether the request is recorded, and its number, until the block is entered for the first time.
+    first_sampling: Option<Option<u64>>,
     page: Option<Py<PyAny>>,
     route: Option<Py<PyString>>,
     /// The request, if it is recorded.
@@ -278,63 +341,99 @@ pub(crate) struct RequestBlock {
     token: Option<Py<PyAny>>,
 }
 
-impl RequestBlock {
-    pub(crate) fn new(
-        recorder: Py<Recorder>,
-        page: Option<Py<PyAny>>,
-        route: Option<Py<PyString>>,
-    ) -> Self {
-        Self { recorder, page, route, request: None, token: None }
-    }
-}
-
 #[pymethods]
 impl RequestBlock {
     /// Begin the request.
     fn __enter__(&mut self, py: Python<'_>) -> PyResult<()> {
         let recorder = self.recorder.get();
-        let request = match recorder.begin_request(py)? {
-            Some(request) => Py::new(py, request)?,
-            None if recorder.current_request(py)?.is_none() => return Ok(()),
-            None => {
-                self.token = Some(set_current_request(recorder, py.None().into_bound(py))?);
-                return Ok(());
+        let sampled_number =
+            self.first_sampling.take().unwrap_or_else(|| recorder.inner.next_sampled());
+        let request = match sampled_number {
+            Some(number) => recorder.begin_sampled(py, number)?,
+            None => None,
+        };
+        let Some(request) = request else {
+            if recorder.current_request(py)?.is_some() {
+                self.token = Some(recorder.set_current_request(py.None().into_bound(py))?);
             }
+            return Ok(());
         };
         if let Some(page) = &self.page {
-            request.get().set_page(page.bind(py))?;
+            request.set_page(page.bind(py))?;
         }
         if let Some(route) = &self.route {
-            request.get().set_route(&route.bind(py).to_string_lossy());
+            request.set_route(&route.bind(py).to_string_lossy());
         }
-        self.token = Some(set_current_request(recorder, request.bind(py).clone().into_any())?);
-        recorder.blocks.bind(py).append(py.None())?;
-        OPEN_BLOCKS.fetch_add(1, Relaxed);
-        self.request = Some(request);
+        let request = Bound::new(py, request)?;
+        self.token = Some(recorder.set_current_request(request.clone().into_any())?);
+        recorder.count_block(py)?;
+        self.request = Some(request.unbind());
         Ok(())
     }
 
     /// End the request; it is written soon.
-    #[pyo3(signature = (*_error))]
-    fn __exit__(&mut self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
-        static RESET_VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    #[pyo3(signature = (_error_type=None, _error=None, _traceback=None))]
+    fn __exit__(
+        &mut self,
+        py: Python<'_>,
+        _error_type: Option<&Bound<'_, PyAny>>,
+        _error: Option<&Bound<'_, PyAny>>,
+        _traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let Some(token) = self.token.take() else {
             return Ok(());
         };
         let recorder = self.recorder.get();
         if let Some(request) = self.request.take() {
-            OPEN_BLOCKS.fetch_sub(1, Relaxed);
-            recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
+            recorder.discount_block(py)?;
             request.get().finish();
         }
-        let reset_variable = RESET_VARIABLE.import(py, "glasscache._contexts", "reset_variable")?;
-        let variable = recorder.current_request_variable.bind(py);
-        reset_variable.call1((variable, token)).map(drop)
+        match recorder.current_request.reset.bind(py).call1((token,)) {
+            // A block that is left in another context, as by a generator that a framework finishes elsewhere: that
+            // context keeps what it had.
+            Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(()),
+            reset_result => reset_result.map(drop),
+        }
     }
 }
 
-fn set_current_request(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let py = request.py();
-    let variable = recorder.current_request_variable.bind(py);
-    Ok(variable.call_method1(intern!(py, "set"), (request,))?.unbind())
+/// The block of a request that is not recorded, where no other one is: the same object for all.
+///
+/// Its methods are functions that the interpreter need not bind to it, which would take longer than all the rest. What
+/// calls them by their class passes the object too.
+#[pyclass(frozen, module = "glasscache._native")]
+struct UnrecordedBlock;
+
+impl UnrecordedBlock {
+    fn shared(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        static SHARED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let block = SHARED.get_or_try_init(py, || Py::new(py, Self).map(Py::into_any))?;
+        Ok(block.bind(py).clone())
+    }
+}
+
+#[pymethods]
+impl UnrecordedBlock {
+    #[classattr]
+    #[pyo3(name = "__enter__")]
+    fn enter(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(wrap_pyfunction!(do_nothing, py)?.into_any().unbind())
+    }
+
+    #[classattr]
+    #[pyo3(name = "__exit__")]
+    fn exit(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Self::enter(py)
+    }
+}
+
+/// Enter or leave a block that does nothing.
+#[pyfunction]
+#[pyo3(signature = (_first=None, _second=None, _third=None, _fourth=None))]
+fn do_nothing(
+    _first: Option<&Bound<'_, PyAny>>,
+    _second: Option<&Bound<'_, PyAny>>,
+    _third: Option<&Bound<'_, PyAny>>,
+    _fourth: Option<&Bound<'_, PyAny>>,
+) {
 }

@@ -25,6 +25,9 @@ use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
 
+/// To decode a text of at most this length takes less time than to read the clock before and after.
+const UNTIMED_TEXT_BYTES_MAX: usize = 1024;
+
 /// Encodes a value and hands flags, bytes and costs to `use_encoded`, without a copy where there need be none.
 pub(crate) fn encode_value<R>(
     codec: &Codec,
@@ -243,7 +246,7 @@ pub(crate) fn decode_value_of_call<'py>(
     }
     let is_recorded = has_open_blocks();
     if codec.plain_text_flags == Some(flags)
-        && !is_recorded
+        && (!is_recorded || body.len() <= UNTIMED_TEXT_BYTES_MAX)
         && let Ok(text) = PyString::from_bytes(py, body)
     {
         budget.add_unpacked(body.len());

@@ -39,6 +39,7 @@
 
 mod finished;
 mod folder;
+mod key_numbers;
 mod meta;
 mod options;
 mod parents;

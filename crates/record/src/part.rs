@@ -1,17 +1,16 @@
 //! A part of the log while it is in memory: finished requests as the columns of a request log.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 
+use glasscache_sim::TraceError;
 use glasscache_sim::trace::log::{
     CallTimes, Items, NONE, RequestLog, Requests, hashed_credential_key, hashed_session_key,
     name_of_hidden_keys, prefix_of_hashed_key,
 };
-use rapidhash::fast::{RapidHasher, SeedableState};
 use sha2::{Digest, Sha256};
 
 use crate::finished::{FinishedRequest, Parent};
+use crate::key_numbers::KeyNumbers;
 use crate::options::Options;
 
 /// Requests that are not written yet, with their items numbered in the order of first use.
@@ -21,29 +20,14 @@ pub(crate) struct LogPart {
     /// Whether the parent of each item was named for a read.
     has_named_parent: Vec<bool>,
     requests: Requests,
-    /// The number of each key, as the application names it.
-    item_of_key: HashMap<Box<[u8]>, u32, KeyHashState>,
-    route_by_name: HashMap<Box<str>, u32>,
+    /// The keys of the items, as the application names them.
+    keys: KeyNumbers,
+    /// Whether the log names any key otherwise than the application.
+    has_names_of_its_own: bool,
+    route_by_name: HashMap<Box<[u8]>, u32>,
     /// The bytes of the requests as they were submitted.
     footprint_bytes: usize,
     writes: u64,
-}
-
-/// Hashes keys with a seed that is random: an application's users may choose keys.
-struct KeyHashState(SeedableState<'static>);
-
-impl Default for KeyHashState {
-    fn default() -> Self {
-        Self(SeedableState::new(RandomState::new().hash_one(())))
-    }
-}
-
-impl BuildHasher for KeyHashState {
-    type Hasher = RapidHasher<'static>;
-
-    fn build_hasher(&self) -> Self::Hasher {
-        self.0.build_hasher()
-    }
 }
 
 impl LogPart {
@@ -63,54 +47,62 @@ impl LogPart {
     }
 
     /// Appends a finished request.
-    pub(crate) fn add(&mut self, request: &FinishedRequest, instance: u16, options: &Options) {
+    pub(crate) fn add(&mut self, request: &FinishedRequest<'_>, instance: u16, options: &Options) {
+        let numbers = request.numbers;
         self.footprint_bytes += request.footprint_bytes();
-        self.writes += u64::from(request.writes);
+        self.writes += u64::from(numbers.writes);
         if self.requests.starts.is_empty() {
             self.requests.starts.push(0);
         }
-        for &read in &request.reads {
-            let parent = request.parent(read);
-            let item = self.intern_item(request.key(read), parent, options);
-            if read.value_bytes != 0 {
-                self.items.sizes[item as usize] = read.value_bytes;
+        self.requests.items.reserve(request.read_count());
+        for (key, parent, value_bytes) in request.reads() {
+            let item = match self.keys.find(key) {
+                Some(item) if parent.is_none() => item,
+                _ => self.intern_item(key, parent, options),
+            };
+            if value_bytes != 0 {
+                self.items.sizes[item as usize] = value_bytes;
             }
             self.requests.items.push(item);
         }
         for key in request.changed_keys() {
             self.items.changed.insert(logged_key(key, options));
         }
-        let page_key = request.page.as_deref();
-        let page = page_key.map_or(NONE, |key| self.intern_item(key, None, options));
-        let route = request.route.as_deref().map_or(NONE, |name| self.intern_route(name));
+        let page = request.page.map_or(NONE, |key| self.intern_item(key, None, options));
+        let route = request.route.map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
-        requests.numbers.push(request.number);
-        requests.times_us.push(request.time_us);
+        requests.numbers.push(numbers.number);
+        requests.times_us.push(numbers.time_us);
         requests.instances.push(instance);
-        let base_us = if options.has_base { request.base_us } else { 0 };
+        let base_us = if options.has_base { numbers.base_us } else { 0 };
         requests.base_times_us.push(base_us);
         requests.pages.push(page);
         requests.routes.push(route);
         let times = CallTimes {
-            wait_us: request.wait_us.min(NONE - 1),
-            decode_us: request.decode_us,
-            writes: request.writes,
+            wait_us: numbers.wait_us.min(NONE - 1),
+            decode_us: numbers.decode_us,
+            writes: numbers.writes,
         };
-        requests.calls.push(requests.len() - 1, Some((request.keys_of_calls.as_slice(), times)));
+        requests.calls.push(requests.len() - 1, Some((request.keys_of_calls, times)));
     }
 
-    /// Everything as one log, its requests in no particular order.
-    pub(crate) fn into_log(self) -> RequestLog {
-        RequestLog { items: self.items, requests: self.requests, truncated_after: None }
+    /// Everything as one log, its requests in the order of their time. `name` appears in errors.
+    pub(crate) fn into_log(self, name: &str) -> Result<RequestLog, TraceError> {
+        let log = RequestLog { items: self.items, requests: self.requests, truncated_after: None };
+        if self.has_names_of_its_own {
+            // Two keys may have one name, which is one item.
+            return RequestLog::merge(&[log], name);
+        }
+        log.sorted_by_time(name)
     }
 
     /// The number of a key. It gets the parent that was named for the first of its reads that has one, else the first
     /// that a rule or pattern gives; a parent that would make the key its own ancestor is left out.
     fn intern_item(&mut self, key: &[u8], parent: Option<Parent<'_>>, options: &Options) -> u32 {
-        let item = match self.item_of_key.get(key) {
-            Some(&item) if parent.is_none() => return item,
-            Some(&item) => item,
+        let item = match self.keys.find(key) {
+            Some(item) if parent.is_none() => return item,
+            Some(item) => item,
             None => self.new_item(key, options),
         };
         let is_named = parent.is_some_and(|parent| parent.is_named);
@@ -133,13 +125,13 @@ impl LogPart {
     }
 
     fn new_item(&mut self, key: &[u8], options: &Options) -> u32 {
-        let item = self.items.keys.len() as u32;
-        self.item_of_key.insert(key.into(), item);
+        let item = self.keys.push(key);
         let name = logged_key(key, options);
         // A client has no use for the hash of a key: what is hidden is not kept.
         if let Some(prefix) = prefix_of_hashed_key(&name).filter(|_| options.salt.is_none()) {
             self.items.changed.insert(name_of_hidden_keys(prefix));
         }
+        self.has_names_of_its_own |= name.as_bytes() != key;
         self.items.keys.push(name);
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
@@ -155,12 +147,12 @@ impl LogPart {
         item == ancestor
     }
 
-    fn intern_route(&mut self, name: &str) -> u32 {
+    fn intern_route(&mut self, name: &[u8]) -> u32 {
         if let Some(&route) = self.route_by_name.get(name) {
             return route;
         }
         let route = self.requests.route_names.len() as u32;
-        self.requests.route_names.push(name.to_owned());
+        self.requests.route_names.push(String::from_utf8_lossy(name).into_owned());
         self.route_by_name.insert(name.into(), route);
         route
     }

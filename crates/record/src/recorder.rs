@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use crate::options::{Options, RecordError};
 use crate::request::Request;
 use crate::writer::{self, LogFolder};
-use crate::writer_queue::{WriterQueue, lock};
+use crate::writer_queue::{Inbox, WriterQueue, lock};
 
 /// How long [`Recorder::close`] waits for the last part to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ impl Recorder {
         let writer_queue = match LogFolder::open(&options) {
             Ok(log_folder) => start_writer_queue(&options, Some(log_folder)),
             Err(error) => {
-                let (writer_queue, _) = WriterQueue::new(options.memory_bytes);
+                let (writer_queue, _) = new_writer_queue(&options);
                 writer_queue.state.fail_folder(&options.folder, &error);
                 writer_queue.state.finish();
                 writer_queue
@@ -90,9 +90,19 @@ impl Recorder {
 
     /// Begins a request; `None` if it is not to be recorded.
     pub fn begin_request(&self) -> Option<Request> {
+        let request_number = self.next_sampled()?;
+        self.begin_sampled(request_number)
+    }
+
+    /// Counts a request, and returns its number if it is among those that are recorded.
+    pub fn next_sampled(&self) -> Option<u64> {
         let request_number = self.0.requests.fetch_add(1, Relaxed);
-        let is_sampled = is_sampled(request_number, self.0.options.sample);
-        if !is_sampled || self.0.is_closed.load(Relaxed) {
+        is_sampled(request_number, self.0.options.sample).then_some(request_number)
+    }
+
+    /// Begins a request that [`Self::next_sampled`] has chosen; `None` if the recorder has stopped.
+    pub fn begin_sampled(&self, request_number: u64) -> Option<Request> {
+        if self.0.is_closed.load(Relaxed) {
             return None;
         }
         let writer_queue = self.writer_queue();
@@ -178,14 +188,18 @@ impl Drop for RecorderShared {
 
 /// Starts a writer for this process and returns the queue to it; it writes into `log_folder` if it is open already.
 fn start_writer_queue(options: &Arc<Options>, log_folder: Option<LogFolder>) -> WriterQueue {
-    let (writer_queue, messages) = WriterQueue::new(options.memory_bytes);
+    let (writer_queue, inbox) = new_writer_queue(options);
     let state = Arc::clone(&writer_queue.state);
-    if let Err(error) = writer::start_writer(Arc::clone(options), log_folder, messages, state) {
+    if let Err(error) = writer::start_writer(Arc::clone(options), log_folder, inbox, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
         writer_queue.state.fail(reason);
         writer_queue.state.finish();
     }
     writer_queue
+}
+
+fn new_writer_queue(options: &Options) -> (WriterQueue, Arc<Inbox>) {
+    WriterQueue::new(options.memory_bytes, options.part_bytes())
 }
 
 /// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::RequestRecord;
 
-use crate::finished::{FinishedRequest, Parent};
+use crate::finished::{Parent, RequestNumbers, UnfinishedRequest};
 use crate::writer_queue::WriterQueue;
 
 /// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
@@ -39,7 +39,7 @@ impl RecordedReads {
 #[derive(Debug)]
 struct RequestState {
     started_at: Instant,
-    record: FinishedRequest,
+    record: Box<UnfinishedRequest>,
     pending_calls: u32,
     calls_pending_since: Instant,
     time_in_calls: Duration,
@@ -50,13 +50,15 @@ impl Request {
     pub(crate) fn new(writer_queue: Arc<WriterQueue>, request_number: u64) -> Self {
         let now = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut record = writer_queue.new_record();
+        record.numbers = RequestNumbers {
+            number: request_number,
+            time_us: since_epoch.map_or(0, |since_epoch| since_epoch.as_micros() as u64),
+            ..RequestNumbers::default()
+        };
         let state = RequestState {
             started_at: now,
-            record: FinishedRequest {
-                number: request_number,
-                time_us: since_epoch.map_or(0, |since_epoch| since_epoch.as_micros() as u64),
-                ..FinishedRequest::default()
-            },
+            record,
             pending_calls: 0,
             calls_pending_since: now,
             time_in_calls: Duration::ZERO,
@@ -90,12 +92,20 @@ impl Request {
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
     ) -> RecordedReads {
+        self.begin_read_at(Instant::now(), keys)
+    }
+
+    /// As [`Self::begin_read`], of a call that began at a time which is known.
+    pub fn begin_read_at<'p>(
+        &self,
+        began_at: Instant,
+        keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
+    ) -> RecordedReads {
         let mut recorded_reads = RecordedReads { first_read: 0, read_count: 0 };
         self.update_state(|state| {
-            state.begin_call(Instant::now());
+            state.begin_call(began_at);
             recorded_reads.first_read = state.record.reads.len();
-            recorded_reads.read_count = state.record.append_reads(keys.into_iter());
-            state.record.keys_of_calls.push(recorded_reads.read_count as u32);
+            recorded_reads.read_count = state.record.append_call(keys.into_iter());
         });
         recorded_reads
     }
@@ -104,7 +114,8 @@ impl Request {
     pub fn begin_write(&self) {
         self.update_state(|state| {
             state.begin_call(Instant::now());
-            state.record.writes = state.record.writes.saturating_add(1);
+            let numbers = &mut state.record.numbers;
+            numbers.writes = numbers.writes.saturating_add(1);
         });
     }
 
@@ -125,15 +136,7 @@ impl Request {
         recorded_reads: RecordedReads,
         indices_and_sizes: impl IntoIterator<Item = (usize, usize)>,
     ) {
-        let RecordedReads { first_read, read_count } = recorded_reads;
-        self.update_state(|state| {
-            let reads = state.record.reads.get_mut(first_read..).unwrap_or_default();
-            for (index, value_bytes) in indices_and_sizes {
-                if let Some(read) = reads.get_mut(index).filter(|_| index < read_count) {
-                    read.value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX);
-                }
-            }
-        });
+        self.update_state(|state| state.set_sizes(recorded_reads, indices_and_sizes));
     }
 
     /// Notes that the caller of a call has resumed. Each call that began ends once.
@@ -144,6 +147,22 @@ impl Request {
     /// As [`Self::end_call`], of a call within which values were decoded for this long.
     pub fn end_call_after_decoding(&self, decode_time: Duration) {
         self.update_state(|state| {
+            state.decode_time += decode_time;
+            state.end_call(Instant::now());
+        });
+    }
+
+    /// As [`Self::end_call_after_decoding`], of a call that read one value of this many bytes, 0 if unknown.
+    pub fn end_read(
+        &self,
+        recorded_reads: RecordedReads,
+        value_bytes: usize,
+        decode_time: Duration,
+    ) {
+        self.update_state(|state| {
+            if value_bytes > 0 {
+                state.set_sizes(recorded_reads, [(0, value_bytes)]);
+            }
             state.decode_time += decode_time;
             state.end_call(Instant::now());
         });
@@ -205,14 +224,11 @@ impl SharedRequest {
         }
         let base_time = now.duration_since(state.started_at).saturating_sub(state.time_in_calls);
         let to_us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        state.record.base_us = to_us(base_time);
-        state.record.wait_us = to_us(state.time_in_calls);
-        state.record.decode_us = to_us(state.decode_time.min(state.time_in_calls));
-        if state.record.is_too_large {
-            self.writer_queue.count_dropped();
-        } else {
-            self.writer_queue.submit(state.record);
-        }
+        let numbers = &mut state.record.numbers;
+        numbers.base_us = to_us(base_time);
+        numbers.wait_us = to_us(state.time_in_calls);
+        numbers.decode_us = to_us(state.decode_time.min(state.time_in_calls));
+        self.writer_queue.submit(state.record);
     }
 }
 
@@ -223,6 +239,20 @@ impl Drop for SharedRequest {
 }
 
 impl RequestState {
+    fn set_sizes(
+        &mut self,
+        RecordedReads { first_read, read_count }: RecordedReads,
+        indices_and_sizes: impl IntoIterator<Item = (usize, usize)>,
+    ) {
+        let reads = self.record.reads.get_mut(first_read..first_read + read_count);
+        let reads = reads.unwrap_or_default();
+        for (index, value_bytes) in indices_and_sizes {
+            if let Some(read) = reads.get_mut(index) {
+                read.value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
     fn begin_call(&mut self, now: Instant) {
         if self.pending_calls == 0 {
             self.calls_pending_since = now;

@@ -7,25 +7,24 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use glasscache_sim::trace::log::{RequestLog, keys_and_patterns_of};
+use glasscache_sim::trace::log::keys_and_patterns_of;
 use serde_json::{Map, Value, json};
 
-use crate::finished::FinishedRequest;
+use crate::finished::{FinishedRequest, RequestBatch};
 use crate::folder::{TEMPORARY_SUFFIX, parse_part_name};
 use crate::meta::changed_of_meta;
 use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
-use crate::writer_queue::{WriterMessage, WriterState};
+use crate::writer_queue::{Inbox, WriterState};
 
 /// Starts the thread. Without a `log_folder` it opens one with the first request that has finished, so that a process
 /// which records nothing, as the parent of forked workers, takes no number.
 pub(crate) fn start_writer(
     options: Arc<Options>,
     log_folder: Option<LogFolder>,
-    messages: Receiver<WriterMessage>,
+    inbox: Arc<Inbox>,
     state: Arc<WriterState>,
 ) -> io::Result<()> {
     let run = move || {
@@ -36,10 +35,13 @@ pub(crate) fn start_writer(
             part: LogPart::default(),
             part_started_at: Instant::now(),
         };
-        writer.run(&messages);
+        writer.run(&inbox);
     };
     std::thread::Builder::new().name("glasscache-log".to_owned()).spawn(run).map(|_| ())
 }
+
+/// A batch of more memory than this is not kept.
+const KEPT_BATCH_BYTES_MAX: usize = 1 << 20;
 
 struct Writer {
     options: Arc<Options>,
@@ -52,24 +54,17 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, messages: &Receiver<WriterMessage>) {
-        loop {
+    fn run(mut self, inbox: &Inbox) {
+        let mut batch = RequestBatch::default();
+        let mut is_open = true;
+        while is_open {
             let age = self.part_started_at.elapsed();
             let time_left = self.options.rotate_after.saturating_sub(age);
-            let message = if self.part.len() == 0 {
-                messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                messages.recv_timeout(time_left)
-            };
-            match message {
-                Ok(WriterMessage::Request(request)) => self.add(&request),
-                Ok(WriterMessage::Close) | Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => self.write_part(),
-            }
-        }
-        for message in messages.try_iter() {
-            if let WriterMessage::Request(request) = message {
-                self.add(&request);
+            is_open = inbox.take(&mut batch, (self.part.len() > 0).then_some(time_left));
+            batch.for_each(|request| self.add(request));
+            batch = emptied(batch);
+            if self.part_started_at.elapsed() >= self.options.rotate_after {
+                self.write_part();
             }
         }
         self.write_part();
@@ -78,7 +73,7 @@ impl Writer {
         self.state.finish();
     }
 
-    fn add(&mut self, request: &FinishedRequest) {
+    fn add(&mut self, request: &FinishedRequest<'_>) {
         if self.state.has_failed.load(Relaxed) {
             self.state.count_submitted_as_dropped(1, request.footprint_bytes());
             return;
@@ -112,13 +107,12 @@ impl Writer {
 
     fn write_part(&mut self) {
         let part = std::mem::take(&mut self.part);
-        let (request_count, footprint_bytes, writes) =
-            (part.len(), part.footprint_bytes(), part.writes());
+        let (request_count, footprint_bytes) = (part.len(), part.footprint_bytes());
         let Some(log_folder) = self.log_folder.as_mut().filter(|_| request_count > 0) else {
             return;
         };
         let dropped = self.state.dropped.load(Relaxed);
-        match log_folder.write(part.into_log(), writes, dropped, &self.options) {
+        match log_folder.write(part, dropped, &self.options) {
             Ok(written_bytes) => {
                 self.state.unwritten_bytes.fetch_sub(footprint_bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
@@ -134,6 +128,15 @@ impl Writer {
     fn fail(&self, error: &io::Error) {
         self.state.fail_folder(&self.options.folder, error);
     }
+}
+
+/// The same batch without requests; one that has become large gives its memory back.
+fn emptied(mut batch: RequestBatch) -> RequestBatch {
+    if batch.footprint_bytes() > KEPT_BATCH_BYTES_MAX {
+        return RequestBatch::default();
+    }
+    batch.clear();
+    batch
 }
 
 /// Makes the folder if it is missing, for its user alone: what requests read may tell who made them.
@@ -182,15 +185,10 @@ impl LogFolder {
     }
 
     /// Writes a part, its items first: a reader takes requests only together with their items.
-    fn write(
-        &mut self,
-        log: RequestLog,
-        writes: u64,
-        dropped: u64,
-        options: &Options,
-    ) -> io::Result<u64> {
+    fn write(&mut self, part: LogPart, dropped: u64, options: &Options) -> io::Result<u64> {
         let log_name = self.path.to_string_lossy();
-        let log = RequestLog::merge(&[log], &log_name).map_err(io::Error::other)?;
+        let writes = part.writes();
+        let log = part.into_log(&log_name).map_err(io::Error::other)?;
         let part_number = self.next_part;
         self.next_part += 1;
         let extension = options.format.extension();

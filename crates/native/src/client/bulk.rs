@@ -103,7 +103,7 @@ impl Client {
         let key_slices = slices_of(&key_objects)?;
         let keys = (&key_objects[..], &key_slices[..]);
         let recorded_request = match recording {
-            Some(recording) => recording.begin_record_of_keys(slf.py(), keys, parent)?,
+            Some(recording) => recording.begin_get_many(slf.py(), keys, parent)?,
             None => None,
         };
         let values = match &slf.get().near_binding {

@@ -22,6 +22,19 @@ use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_f
 use super::get_recording::GetRecording;
 use super::{CallTimes, Client, exptime};
 
+/// Reads one value, whose bytes `read` returns in its argument: they are recorded where a Python function has begun the
+/// record of the call.
+fn recording_value_bytes<V>(read: impl FnOnce(&mut usize) -> V) -> V {
+    // While no block records, no read was begun.
+    let recorded_read = if has_open_blocks() { RecordedRead::take_for_this_thread() } else { None };
+    let mut value_bytes = 0;
+    let value = read(&mut value_bytes);
+    if let Some(recorded_read) = recorded_read.filter(|_| value_bytes > 0) {
+        recorded_read.set_size(0, value_bytes);
+    }
+    value
+}
+
 #[pymethods]
 impl Client {
     /// Return the value under key, or default on a miss.
@@ -51,17 +64,12 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
-        let recorded_request = match slf.get().get_recording.get() {
-            Some(recording) if has_open_blocks() => recording.begin_record(key, parent)?,
-            _ => None,
+        let timing = (deadline, slf.get().call_times(deadline)?);
+        let value = if has_open_blocks() {
+            Self::get_recorded(slf, (key, parent), timing)
+        } else {
+            Self::get_value(slf, key, timing, &mut 0)
         };
-        let value = match &slf.get().near_binding {
-            Some(near_binding) => Self::get_near(slf, near_binding, key, deadline),
-            None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
-        };
-        if let Some(recorded_request) = recorded_request {
-            recorded_request.get().end_call();
-        }
         Ok(value?.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
@@ -87,7 +95,7 @@ impl Client {
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Self::read(slf, key, deadline, |key| Request::Get { key, cas: true })
+        Self::read(slf, key, deadline, |key| Request::Get { key, cas: true }, None)
     }
 }
 
@@ -104,7 +112,7 @@ method_refusing_foreign_keywords! {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let exptime = exptime(Some(ttl.extract()?))?;
-        let value = Self::read_and_touch(
+        let value = Self::read(
             slf,
             key,
             deadline,
@@ -124,7 +132,7 @@ impl Client {
         let mut scratch = Vec::new();
         let wire_key = self.wire_key(key, &mut scratch)?;
         let request = Request::Get { key: wire_key, cas: false };
-        self.request_value(key.py(), wire_key, request, call_times)
+        self.request_value(key.py(), wire_key, request, call_times, &mut 0)
     }
 
     /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, compute info).
@@ -137,34 +145,81 @@ impl Client {
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Self::read(slf, key, deadline, |key| Request::Inspect { key })
+        Self::read(slf, key, deadline, |key| Request::Inspect { key }, None)
     }
 }
 
 impl Client {
-    /// Reads one value; `None`: a miss, or an error that is counted as one.
-    fn read<'py>(
+    /// As `get`; `None`: a miss, or an error that is counted as one. `value_bytes` becomes the bytes of the value.
+    #[inline]
+    fn get_value<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
-        make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+        timing: (Option<f64>, CallTimes),
+        value_bytes: &mut usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Self::read_and_touch(slf, key, deadline, make_request, None)
+        match &slf.get().near_binding {
+            Some(near_binding) => Self::get_near(slf, near_binding, key, timing, value_bytes),
+            None => Self::read_whole(
+                slf,
+                key,
+                timing,
+                |key| Request::Get { key, cas: false },
+                None,
+                value_bytes,
+            ),
+        }
     }
 
-    /// As [`Self::read`]; the pieces of a value get this TTL, if there is one.
-    fn read_and_touch<'py>(
+    /// As [`Self::get_value`], and records it in the current request, or in the call that a Python function has begun.
+    #[inline(never)]
+    fn get_recorded<'py>(
+        slf: &Bound<'py, Self>,
+        (key, parent): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
+        timing: (Option<f64>, CallTimes),
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let recorded_get = match slf.get().get_recording.get() {
+            Some(recording) => recording.begin_get(timing.1.start, key, parent)?,
+            None => None,
+        };
+        let Some(recorded_get) = recorded_get else {
+            return recording_value_bytes(|bytes| Self::get_value(slf, key, timing, bytes));
+        };
+        let mut value_bytes = 0;
+        let value = Self::get_value(slf, key, timing, &mut value_bytes);
+        recorded_get.end(value_bytes);
+        value
+    }
+
+    /// Reads one value; `None`: a miss, or an error that is counted as one. The pieces of a value get this TTL, if there
+    /// is one. Its bytes are recorded where a Python function has begun the record of the call.
+    fn read<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
         make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
         ttl: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let timing = (deadline, slf.get().call_times(deadline)?);
+        recording_value_bytes(|value_bytes| {
+            Self::read_whole(slf, key, timing, make_request, ttl, value_bytes)
+        })
+    }
+
+    /// Reads one value, and its pieces if it has some.
+    fn read_whole<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Bound<'py, PyAny>,
+        (deadline, call_times): (Option<f64>, CallTimes),
+        make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+        ttl: Option<&Bound<'py, PyAny>>,
+        value_bytes: &mut usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let call_times = this.call_times(deadline)?;
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
-        let read_result = this.request_value(py, wire_key, make_request(wire_key), call_times);
+        let request = make_request(wire_key);
+        let read_result = this.request_value(py, wire_key, request, call_times, value_bytes);
         let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
@@ -180,6 +235,7 @@ impl Client {
         wire_key: WireKey<'_>,
         request: Request<'_>,
         call_times: CallTimes,
+        value_bytes: &mut usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (reply_form, requests) = (ReplyForm::for_request(&request), [request]);
         let server = self.core.server_of(wire_key.bytes);
@@ -188,7 +244,7 @@ impl Client {
         if matches!(reply_form, ReplyForm::Value | ReplyForm::WithCas) {
             call.stream_bodies();
         }
-        let (mut result, mut value_bytes) = (None, 0);
+        let mut result = None;
         let mut spent = TimeSpent::default();
         loop {
             match self
@@ -200,14 +256,14 @@ impl Client {
                         py,
                         &mut call,
                         (reply_form, reply),
-                        &mut value_bytes,
+                        value_bytes,
                         &mut spent,
                     );
                     result = result.or(value?);
                     break;
                 }
                 CallEvent::Body(found) => {
-                    value_bytes = found.value_bytes;
+                    *value_bytes = found.value_bytes;
                     let value = self.receive_body(py, &mut call, &found, &mut spent)?;
                     result = reply_form.value_to_python(value, &found, None)?;
                 }
@@ -216,15 +272,8 @@ impl Client {
                 CallEvent::Waiting => {}
             }
         }
-        // While no block records, no read was begun.
-        if has_open_blocks()
-            && let Some(recorded_read) =
-                RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0)
-        {
-            recorded_read.set_size(0, value_bytes);
-        }
         if self.core.is_observed() {
-            self.count_read(wire_key, &call, value_bytes, result.is_some(), spent);
+            self.count_read(wire_key, &call, *value_bytes, result.is_some(), spent);
         }
         Ok(result)
     }

@@ -1,11 +1,12 @@
 //! Parquet written as tables: a schema, then row groups of whole columns, compressed with zstd.
 
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
 use std::io::{Error, Write};
 use std::sync::Arc;
 
@@ -32,11 +33,11 @@ impl Column {
     }
 
     /// A nullable column of strings.
-    pub(super) fn nullable_strings<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> Self {
+    pub(super) fn nullable_strings(cells: impl Iterator<Item = Option<ByteArray>>) -> Self {
         let (mut values, mut definition_levels) = (Vec::new(), Vec::new());
         for cell in cells {
             definition_levels.push(i16::from(cell.is_some()));
-            values.extend(cell.map(ByteArray::from));
+            values.extend(cell);
         }
         Self::Strings { values, definition_levels: Some(definition_levels) }
     }
@@ -56,6 +57,15 @@ impl Column {
     }
 }
 
+/// How [`ParquetWriter::with_deltas`] writes a column that is not one of ordinary numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ColumnForm {
+    DistinctTexts,
+    RepeatedTexts,
+    /// Numbers whose differences look random: nothing is left to compress, and nobody searches for one.
+    DenseNumbers,
+}
+
 /// A Parquet file that is being written.
 pub(super) struct ParquetWriter<W: Write + Send> {
     writer: SerializedFileWriter<W>,
@@ -64,12 +74,48 @@ pub(super) struct ParquetWriter<W: Write + Send> {
 impl<W: Write + Send> ParquetWriter<W> {
     /// Begins a file; `schema` is in Parquet's own notation.
     pub(super) fn new(out: W, schema: &str) -> std::io::Result<Self> {
+        Self::begin(out, schema, WriterProperties::builder(), 3)
+    }
+
+    /// Begins a file that is written beside an application, with little work: a number is its difference from the one
+    /// before it, which takes less than to look it up in a dictionary, and compress what that leaves.
+    pub(super) fn with_deltas(
+        out: W,
+        schema: &str,
+        columns: &[(&str, ColumnForm)],
+    ) -> std::io::Result<Self> {
+        let mut properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_encoding(Encoding::DELTA_BINARY_PACKED)
+            .set_statistics_enabled(EnabledStatistics::Chunk);
+        for &(name, form) in columns {
+            let column = ColumnPath::new(name.split('.').map(str::to_owned).collect());
+            properties = match form {
+                ColumnForm::DistinctTexts => {
+                    properties.set_column_encoding(column, Encoding::PLAIN)
+                }
+                ColumnForm::RepeatedTexts => properties
+                    .set_column_encoding(column.clone(), Encoding::PLAIN)
+                    .set_column_dictionary_enabled(column, true),
+                ColumnForm::DenseNumbers => properties
+                    .set_column_compression(column.clone(), Compression::UNCOMPRESSED)
+                    .set_column_statistics_enabled(column, EnabledStatistics::None),
+            };
+        }
+        Self::begin(out, schema, properties, 1)
+    }
+
+    fn begin(
+        out: W,
+        schema: &str,
+        properties: WriterPropertiesBuilder,
+        zstd_level: i32,
+    ) -> std::io::Result<Self> {
         let open_writer = || {
             let schema = Arc::new(parse_message_type(schema)?);
-            let zstd_level = ZstdLevel::try_new(3)?;
-            let properties =
-                WriterProperties::builder().set_compression(Compression::ZSTD(zstd_level));
-            SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
+            let compression = Compression::ZSTD(ZstdLevel::try_new(zstd_level)?);
+            let properties = properties.set_compression(compression).build();
+            SerializedFileWriter::new(out, schema, Arc::new(properties))
         };
         Ok(Self { writer: open_writer().map_err(Error::other)? })
     }

@@ -196,7 +196,9 @@ fn write_group<W: Write + Send>(
         longs(&group_rows.time),
         longs(&group_rows.key),
         Column::nullable_numbers(group_rows.size.iter().copied()),
-        Column::nullable_strings(group_rows.op.iter().map(|op| op.map(super::Op::name))),
+        Column::nullable_strings(
+            group_rows.op.iter().map(|op| op.map(|op| super::Op::name(op).into())),
+        ),
         Column::nullable_numbers(group_rows.ttl.iter().copied()),
     ])?;
     group_rows.clear();

@@ -102,7 +102,8 @@ fn break_cycles(parents: &mut [u32]) {
     }
 }
 
-fn sort_by_time(requests: Requests) -> Requests {
+/// The requests in the order of their time; those of equal time stay in their order.
+pub(super) fn sort_by_time(requests: Requests) -> Requests {
     if requests.times_us.is_sorted() {
         return requests;
     }

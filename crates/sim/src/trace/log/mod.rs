@@ -177,6 +177,16 @@ impl RequestLog {
         Ok(log)
     }
 
+    /// As [`Self::merge`], of one part whose items have keys of their own: without a copy of what is in order.
+    ///
+    /// # Errors
+    /// A part that does not pass the checks of [`Self::read`].
+    pub fn sorted_by_time(mut self, name: &str) -> Result<Self, TraceError> {
+        self.requests = merge::sort_by_time(self.requests);
+        check::check(&self, name, name)?;
+        Ok(self)
+    }
+
     /// Writes the log as `items.jsonl` and `requests.jsonl`.
     pub fn write_jsonl(
         &self,

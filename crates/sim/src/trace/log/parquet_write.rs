@@ -1,6 +1,6 @@
 //! Request logs written as Parquet.
 
-use super::super::parquet_writer::{Column, GROUP_ROWS, ParquetWriter};
+use super::super::parquet_writer::{Column, ColumnForm, GROUP_ROWS, ParquetWriter};
 use super::{CallTimes, NONE, RequestLog, Requests};
 use parquet::data_type::ByteArray;
 use std::io::{Result, Write};
@@ -27,17 +27,23 @@ const REQUESTS_SCHEMA: &str = "message requests {
     optional int32 writes (INTEGER(32, false));
 }";
 
+const ITEMS_FORMS: &[(&str, ColumnForm)] = &[("key", ColumnForm::DistinctTexts)];
+
+const REQUESTS_FORMS: &[(&str, ColumnForm)] =
+    &[("route", ColumnForm::RepeatedTexts), ("items.list.element", ColumnForm::DenseNumbers)];
+
 pub(super) fn write(
     log: &RequestLog,
     items_output: impl Write + Send,
     requests_output: impl Write + Send,
 ) -> Result<()> {
-    let mut parquet_writer = ParquetWriter::new(items_output, ITEMS_SCHEMA)?;
+    let mut parquet_writer = ParquetWriter::with_deltas(items_output, ITEMS_SCHEMA, ITEMS_FORMS)?;
     for rows in row_groups(log.items.len()) {
         parquet_writer.write_group(&item_columns(log, rows))?;
     }
     parquet_writer.finish()?;
-    let mut parquet_writer = ParquetWriter::new(requests_output, REQUESTS_SCHEMA)?;
+    let mut parquet_writer =
+        ParquetWriter::with_deltas(requests_output, REQUESTS_SCHEMA, REQUESTS_FORMS)?;
     for rows in row_groups(log.requests.len()) {
         parquet_writer.write_group(&request_columns(log, rows))?;
     }
@@ -71,7 +77,10 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 11] {
     let requests = &log.requests;
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
     let required_ints = |values: Vec<i32>| Column::Ints { values, definition_levels: None };
-    let route_name = |&route: &u32| requests.route_names.get(route as usize).map(String::as_str);
+    // One copy of each name, which the rows share.
+    let to_byte_array = |name: &String| ByteArray::from(name.as_str());
+    let route_names: Vec<ByteArray> = requests.route_names.iter().map(to_byte_array).collect();
+    let route_name = |&route: &u32| route_names.get(route as usize).cloned();
     [
         longs(&requests.numbers[rows.clone()]),
         longs(&requests.times_us[rows.clone()]),
