@@ -249,7 +249,9 @@ def test_blocks_of_requests_that_are_not_recorded_are_entered_in_every_way(
     assert [row["items"] for row in rows] == [["a"], ["b"], ["c"], ["d"]]
 
 
-def test_the_size_of_a_value_is_recorded_whatever_its_length(server: Any, tmp_path: Path) -> None:
+def test_the_size_of_a_value_is_recorded_whatever_stands_before_the_client(
+    server: Any, tmp_path: Path
+) -> None:
     text = "".join(chr(0x4E00 + number * number % 20_000) for number in range(2000))
     with Client(server.address) as client:
         text_bytes = len(client.encode(text)[1])
@@ -260,9 +262,21 @@ def test_the_size_of_a_value_is_recorded_whatever_its_length(server: Any, tmp_pa
             assert client.get_many(["short", "nested"]) == {"short": "x" * 7, "nested": b"123"}
             assert client.get("absent") is None
         client.get("short")
+    moved = Client("127.0.0.1:1", gutter=server.address)
+    recorder = Recorder(tmp_path / "moved", format="jsonl")
+    recorder.attach(moved)
+    with recorder.request():
+        assert moved.get("long") == text
+        assert moved.get("nested") == b"123"
+    moved.close()
     _, items = read_log(tmp_path / "plain")
     expected = {"long": text_bytes, "short": 7, "nested": 3, "absent": None}
     assert {key: item["size"] for key, item in items.items()} == expected
+    _, items = read_log(tmp_path / "moved")
+    assert {key: item["size"] for key, item in items.items()} == {
+        "long": text_bytes,
+        "nested": 3,
+    }
 
 
 def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(

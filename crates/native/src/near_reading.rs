@@ -16,13 +16,14 @@ use crate::near::{NearBinding, decode_near_value};
 use crate::{error, split};
 
 impl Client {
-    /// Reads one key; `None`: a miss, or an error that is counted as one. `value_bytes` becomes the bytes of the value.
+    /// Reads one key; `None`: a miss, or an error that is counted as one. A value that is found is
+    /// announced by its bytes.
     pub(crate) fn get_near<'py>(
         slf: &Bound<'py, Self>,
         binding: &NearBinding,
         key: &Bound<'py, PyAny>,
         (deadline, call_times): (Option<f64>, CallTimes),
-        value_bytes: &mut usize,
+        on_found: impl FnOnce(usize),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
         let call_deadline = call_times.deadline;
@@ -32,7 +33,7 @@ impl Client {
         let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
-        *value_bytes = value.bytes.len();
+        on_found(value.bytes.len());
         let object = decode_near_value(py, this.codec(), &value).map(Some);
         let Some(object) = this.or_counted_miss(py, object, None)? else {
             return Ok(None);

@@ -181,6 +181,7 @@ fn logged_key(key: &[u8], options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finished::{RequestBatch, UnfinishedRequest};
     use crate::parents::ParentPatterns;
 
     fn new_parent(key: &str, is_named: bool) -> Parent<'_> {
@@ -234,6 +235,21 @@ mod tests {
             parents_of(&part.items, ["p/1", "p/2", "p/3", "p/4", "p/5", "named"]),
             [Some("named"), Some("named"), Some("named"), Some("rule"), Some("p"), None]
         );
+    }
+
+    #[test]
+    fn two_keys_of_one_name_are_one_item_of_the_log() {
+        for (second_key, names) in [(b"\\xff", &["\\xff"][..]), (b"\\xfe", &["\\xff", "\\xfe"])] {
+            let (mut part, options) = (LogPart::default(), Options::new("log"));
+            let mut record = UnfinishedRequest::default();
+            record.append_call([(b"\xff".as_slice(), None), (second_key, None)].into_iter());
+            let mut batch = RequestBatch::default();
+            batch.push(&record);
+            batch.for_each(|request| part.add(request, 0, &options));
+            let log = part.into_log("log").unwrap();
+            assert_eq!(log.items.keys, names);
+            assert_eq!(log.requests.items, [0, names.len() as u32 - 1]);
+        }
     }
 
     #[test]

@@ -210,3 +210,59 @@ impl WriterState {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(writer_queue: &WriterQueue, key_count: usize) {
+        let mut record = writer_queue.new_record();
+        record.append_call(std::iter::repeat_n(("key", None), key_count));
+        writer_queue.submit(record);
+    }
+
+    /// The reads of the requests that the writer takes without waiting.
+    fn take_reads(inbox: &Inbox, time_left: Option<Duration>) -> Vec<usize> {
+        let mut batch = RequestBatch::default();
+        inbox.take(&mut batch, time_left);
+        let mut read_counts = Vec::new();
+        batch.for_each(|request| read_counts.push(request.read_count()));
+        read_counts
+    }
+
+    #[test]
+    fn a_part_begins_with_any_request_and_goes_on_with_a_large_batch_or_the_end() {
+        let (writer_queue, inbox) = WriterQueue::new(1 << 20, 4000);
+        let has_to_wait = |is_part_empty| {
+            let mut content = lock(&inbox.content);
+            content.is_part_empty = is_part_empty;
+            inbox.has_to_wait(&content)
+        };
+        assert!(has_to_wait(true));
+        submit(&writer_queue, 1);
+        assert!(!has_to_wait(true) && has_to_wait(false));
+        submit(&writer_queue, 100);
+        assert!(!has_to_wait(false));
+        assert_eq!(take_reads(&inbox, None), [1, 100]);
+        submit(&writer_queue, 2);
+        assert!(has_to_wait(false));
+        assert_eq!(take_reads(&inbox, Some(Duration::ZERO)), [2]);
+        writer_queue.stop();
+        assert!(!has_to_wait(false));
+    }
+
+    #[test]
+    fn the_memory_of_a_record_serves_the_next_request_and_none_is_taken_after_the_end() {
+        let (writer_queue, inbox) = WriterQueue::new(1 << 20, 1 << 20);
+        submit(&writer_queue, 50);
+        let record = writer_queue.new_record();
+        assert!(record.reads.capacity() >= 50 && record.reads.is_empty());
+        writer_queue.submit(record);
+        assert_eq!(take_reads(&inbox, None), [50, 0]);
+        writer_queue.stop();
+        submit(&writer_queue, 1);
+        let state = &writer_queue.state;
+        assert_eq!((state.recorded.load(Relaxed), state.dropped.load(Relaxed)), (2, 1));
+        assert!(take_reads(&inbox, None).is_empty());
+    }
+}

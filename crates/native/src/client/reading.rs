@@ -22,17 +22,24 @@ use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_f
 use super::get_recording::GetRecording;
 use super::{CallTimes, Client, exptime};
 
-/// Reads one value, whose bytes `read` returns in its argument: they are recorded where a Python function has begun the
-/// record of the call.
-fn recording_value_bytes<V>(read: impl FnOnce(&mut usize) -> V) -> V {
+/// How long a read may take, the TTL that the pieces of its value get, if any, and what is called with the bytes of a
+/// value that is found, before its pieces are read.
+struct ReadOptions<'a, 'py, F> {
+    timing: (Option<f64>, CallTimes),
+    ttl: Option<&'a Bound<'py, PyAny>>,
+    on_found: F,
+}
+
+/// Records the bytes of a value where a Python function has begun the record of the call. A call that fails leaves that
+/// record to the next one, as to that of a gutter.
+fn record_value_bytes(value_bytes: usize) {
     // While no block records, no read was begun.
-    let recorded_read = if has_open_blocks() { RecordedRead::take_for_this_thread() } else { None };
-    let mut value_bytes = 0;
-    let value = read(&mut value_bytes);
-    if let Some(recorded_read) = recorded_read.filter(|_| value_bytes > 0) {
+    if has_open_blocks()
+        && value_bytes > 0
+        && let Some(recorded_read) = RecordedRead::take_for_this_thread()
+    {
         recorded_read.set_size(0, value_bytes);
     }
-    value
 }
 
 #[pymethods]
@@ -68,7 +75,7 @@ impl Client {
         let value = if has_open_blocks() {
             Self::get_recorded(slf, (key, parent), timing)
         } else {
-            Self::get_value(slf, key, timing, &mut 0)
+            Self::get_value(slf, key, timing, |_| ())
         };
         Ok(value?.or(default).unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
@@ -150,24 +157,20 @@ impl Client {
 }
 
 impl Client {
-    /// As `get`; `None`: a miss, or an error that is counted as one. `value_bytes` becomes the bytes of the value.
+    /// As `get`; `None`: a miss, or an error that is counted as one. A value that is found is announced by its bytes.
     #[inline]
     fn get_value<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         timing: (Option<f64>, CallTimes),
-        value_bytes: &mut usize,
+        on_found: impl FnOnce(usize),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match &slf.get().near_binding {
-            Some(near_binding) => Self::get_near(slf, near_binding, key, timing, value_bytes),
-            None => Self::read_whole(
-                slf,
-                key,
-                timing,
-                |key| Request::Get { key, cas: false },
-                None,
-                value_bytes,
-            ),
+            Some(near_binding) => Self::get_near(slf, near_binding, key, timing, on_found),
+            None => {
+                let options = ReadOptions { timing, ttl: None, on_found };
+                Self::read_whole(slf, key, |key| Request::Get { key, cas: false }, options)
+            }
         }
     }
 
@@ -183,10 +186,10 @@ impl Client {
             None => None,
         };
         let Some(recorded_get) = recorded_get else {
-            return recording_value_bytes(|bytes| Self::get_value(slf, key, timing, bytes));
+            return Self::get_value(slf, key, timing, record_value_bytes);
         };
         let mut value_bytes = 0;
-        let value = Self::get_value(slf, key, timing, &mut value_bytes);
+        let value = Self::get_value(slf, key, timing, |found_bytes| value_bytes = found_bytes);
         recorded_get.end(value_bytes);
         value
     }
@@ -201,28 +204,27 @@ impl Client {
         ttl: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let timing = (deadline, slf.get().call_times(deadline)?);
-        recording_value_bytes(|value_bytes| {
-            Self::read_whole(slf, key, timing, make_request, ttl, value_bytes)
-        })
+        let options = ReadOptions { timing, ttl, on_found: record_value_bytes };
+        Self::read_whole(slf, key, make_request, options)
     }
 
     /// Reads one value, and its pieces if it has some.
     fn read_whole<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
-        (deadline, call_times): (Option<f64>, CallTimes),
         make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
-        ttl: Option<&Bound<'py, PyAny>>,
-        value_bytes: &mut usize,
+        options: ReadOptions<'_, 'py, impl FnOnce(usize)>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
+        let ReadOptions { timing: (deadline, call_times), ttl, on_found } = options;
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
-        let request = make_request(wire_key);
-        let read_result = this.request_value(py, wire_key, request, call_times, value_bytes);
+        let (request, mut value_bytes) = (make_request(wire_key), 0);
+        let read_result = this.request_value(py, wire_key, request, call_times, &mut value_bytes);
         let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
+        on_found(value_bytes);
         let whole_value =
             split::replace_manifest(slf.as_any(), key, value, (deadline, call_times.deadline), ttl);
         this.or_counted_miss(py, whole_value, None)

@@ -62,8 +62,8 @@ impl Column {
 pub(super) enum ColumnForm {
     DistinctTexts,
     RepeatedTexts,
-    /// Numbers whose differences look random: nothing is left to compress, and nobody searches for one.
-    DenseNumbers,
+    /// Numbers in sequences that come again: of whole bytes, so that the compression finds them.
+    RepeatedSequences,
 }
 
 /// A Parquet file that is being written.
@@ -78,7 +78,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     }
 
     /// Begins a file that is written beside an application, with little work: a number is its difference from the one
-    /// before it, which takes less than to look it up in a dictionary, and compress what that leaves.
+    /// before it, which is then compressed at the lowest level.
     pub(super) fn with_deltas(
         out: W,
         schema: &str,
@@ -97,8 +97,8 @@ impl<W: Write + Send> ParquetWriter<W> {
                 ColumnForm::RepeatedTexts => properties
                     .set_column_encoding(column.clone(), Encoding::PLAIN)
                     .set_column_dictionary_enabled(column, true),
-                ColumnForm::DenseNumbers => properties
-                    .set_column_compression(column.clone(), Compression::UNCOMPRESSED)
+                ColumnForm::RepeatedSequences => properties
+                    .set_column_encoding(column.clone(), Encoding::PLAIN)
                     .set_column_statistics_enabled(column, EnabledStatistics::None),
             };
         }

@@ -30,7 +30,7 @@ const REQUESTS_SCHEMA: &str = "message requests {
 const ITEMS_FORMS: &[(&str, ColumnForm)] = &[("key", ColumnForm::DistinctTexts)];
 
 const REQUESTS_FORMS: &[(&str, ColumnForm)] =
-    &[("route", ColumnForm::RepeatedTexts), ("items.list.element", ColumnForm::DenseNumbers)];
+    &[("route", ColumnForm::RepeatedTexts), ("items.list.element", ColumnForm::RepeatedSequences)];
 
 pub(super) fn write(
     log: &RequestLog,
