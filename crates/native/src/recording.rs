@@ -179,7 +179,7 @@ impl Recorder {
         }
         let block = RequestBlock {
             recorder: slf.clone().unbind(),
-            first_sampling: Some(sampled_number),
+            sampling: Sampling::Decided(sampled_number),
             page: page.cloned().map(Bound::unbind),
             route: route.cloned().map(Bound::unbind),
             request: None,
@@ -326,13 +326,20 @@ fn named_parent<'k>(parent_key: Option<&'k Bound<'_, PyAny>>) -> PyResult<Option
     Ok(key.map(|key| Parent { key, is_named: true }))
 }
 
+/// Whether the request of a block is recorded.
+enum Sampling {
+    /// Decided when the block was made, with the number of the request if it is; for the first time that it is entered.
+    Decided(Option<u64>),
+    /// Decided when the block is entered.
+    Due,
+}
+
 /// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a
 /// block around it.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct RequestBlock {
     recorder: Py<Recorder>,
-    /// Whether the request is recorded, and its number, until the block is entered for the first time.
-    first_sampling: Option<Option<u64>>,
+    sampling: Sampling,
     page: Option<Py<PyAny>>,
     route: Option<Py<PyString>>,
     /// The request, if it is recorded.
@@ -346,8 +353,10 @@ impl RequestBlock {
     /// Begin the request.
     fn __enter__(&mut self, py: Python<'_>) -> PyResult<()> {
         let recorder = self.recorder.get();
-        let sampled_number =
-            self.first_sampling.take().unwrap_or_else(|| recorder.inner.next_sampled());
+        let sampled_number = match std::mem::replace(&mut self.sampling, Sampling::Due) {
+            Sampling::Decided(sampled_number) => sampled_number,
+            Sampling::Due => recorder.inner.next_sampled(),
+        };
         let request = match sampled_number {
             Some(number) => recorder.begin_sampled(py, number)?,
             None => None,

@@ -42,6 +42,10 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct InboxContent {
     batch: RequestBatch,
+    #[expect(
+        clippy::vec_box,
+        reason = "a request moves its record by the pointer, and gives back the same one"
+    )]
     spare_records: Vec<Box<UnfinishedRequest>>,
     /// No more requests are taken.
     is_closed: bool,

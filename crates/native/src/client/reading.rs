@@ -165,13 +165,11 @@ impl Client {
         timing: (Option<f64>, CallTimes),
         on_found: impl FnOnce(usize),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match &slf.get().near_binding {
-            Some(near_binding) => Self::get_near(slf, near_binding, key, timing, on_found),
-            None => {
-                let options = ReadOptions { timing, ttl: None, on_found };
-                Self::read_whole(slf, key, |key| Request::Get { key, cas: false }, options)
-            }
+        if let Some(near_binding) = &slf.get().near_binding {
+            return Self::get_near(slf, near_binding, key, timing, on_found);
         }
+        let options = ReadOptions { timing, ttl: None, on_found };
+        Self::read_whole(slf, key, |key| Request::Get { key, cas: false }, options)
     }
 
     /// As [`Self::get_value`], and records it in the current request, or in the call that a Python function has begun.

@@ -1,5 +1,10 @@
 //! The live curve against exact replays of the store at each size, on generated loads with TTLs, overwrites and sizes, and
 //! on recorded traces.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a measurement opens the recorded traces that the pure crate is handed"
+)]
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -185,7 +190,8 @@ fn it_is_near_exact_replays_where_sizes_differ() {
     check("sizes", with_sizes(), 8 << 20);
 }
 
-/// The generated loads with a size of the store, and those of the folder GLASSCACHE_TEST_TRACES at a fifth of their values.
+/// The generated loads with a size of the store, and those of the folder `GLASSCACHE_TEST_TRACES` at a fifth of
+/// their values.
 fn measured_loads() -> Vec<(String, Load, u64)> {
     let mut loads = vec![
         ("ttls".to_owned(), Load::Generated(cluster_with_ttls()), 4 << 20),
