@@ -70,6 +70,10 @@ impl UnfinishedRequest {
     ) -> usize {
         let first_read = self.reads.len();
         let mut bytes_left = REQUEST_BYTES_MAX.saturating_sub(self.footprint_bytes());
+        self.is_too_large |= bytes_left == 0;
+        if self.is_too_large {
+            return 0;
+        }
         self.reads.reserve(keys.size_hint().0.min(bytes_left / size_of::<ReadEntry>()));
         for (key, parent) in keys {
             let key = key.as_ref();

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_begins_with_any_request_and_goes_on_with_a_large_batch_or_the_end() {
+    fn the_writer_wakes_for_the_first_request_of_a_part_and_then_for_large_batches_or_the_end() {
         let (writer_queue, inbox) = WriterQueue::new(1 << 20, 4000);
         let has_to_wait = |is_part_empty| {
             let mut content = lock(&inbox.content);
