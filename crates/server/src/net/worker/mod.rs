@@ -378,9 +378,8 @@ impl Worker {
             self.deferred.iteration_began_at(),
         );
         if info.is_unproven.load(Ordering::Relaxed) {
-            let has_progressed =
-                moved_bytes > 0 || connection.waits_for_server() != waited_for_server;
-            record_progress(connection, &self.shared, self.now, has_progressed);
+            let progress = (moved_bytes > 0, waited_for_server);
+            record_progress(connection, &self.shared, self.now, progress);
         }
         let is_first_waiter = context.is_first_waiter;
         self.apply_next_step(slot_key, next_step, is_first_waiter, moved_bytes);
@@ -484,12 +483,18 @@ fn run_connection(
 }
 
 /// Notes what a peer without a whole request so far has done: who has done least goes first where connections run short.
+/// It has moved bytes in this run, or not, and before that it waited for the server, or not.
 #[cold]
-fn record_progress(connection: &Connection, shared: &Shared, now: Seconds, has_progressed: bool) {
-    let info = &connection.info;
+fn record_progress(
+    connection: &Connection,
+    shared: &Shared,
+    now: Seconds,
+    (has_moved_bytes, waited_for_server): (bool, bool),
+) {
+    let (info, waits_for_server) = (&connection.info, connection.waits_for_server());
     if connection.has_sent_request() {
         shared.connections.record_proof(info);
-    } else if has_progressed {
-        shared.connections.record_part(info, now, connection.waits_for_server());
+    } else if has_moved_bytes || waits_for_server != waited_for_server {
+        shared.connections.record_part(info, now, waits_for_server);
     }
 }
