@@ -1,18 +1,22 @@
 //! Numbers for keys, in the order in which they come: what is looked up for every read of a log.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use hashbrown::HashTable;
 use rapidhash::fast::{RapidHasher, SeedableState};
 
 /// Keys, each with its number.
 #[derive(Default)]
 pub(crate) struct KeyNumbers {
-    /// The number of the key of each hash. Where two keys have one hash, the second is under the next hash that is free.
-    number_by_hash: HashMap<u64, u32, HashesAsTheyAre>,
+    numbers: HashTable<u32>,
     hash_state: KeyHashState,
-    /// The keys one after the other, and where each ends.
+    keys: KeyTexts,
+}
+
+/// Keys one after the other, and where each ends.
+#[derive(Default)]
+struct KeyTexts {
     text: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -21,32 +25,31 @@ impl KeyNumbers {
     /// The number of a key that has one.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
-        let mut hash = self.hash_state.hash_of(key);
-        loop {
-            let number = *self.number_by_hash.get(&hash)?;
-            if self.key(number as usize) == Some(key) {
-                return Some(number);
-            }
-            hash = hash.wrapping_add(1);
-        }
+        let hash = self.hash_state.hash_of(key);
+        self.numbers.find(hash, |&number| self.keys.get(number) == key).copied()
     }
 
     /// Numbers a key that has no number yet.
     pub(crate) fn push(&mut self, key: &[u8]) -> u32 {
+        let (number, hash) = (self.keys.push(key), self.hash_state.hash_of(key));
+        let hash_of_number = |&number: &u32| self.hash_state.hash_of(self.keys.get(number));
+        self.numbers.insert_unique(hash, number, hash_of_number);
+        number
+    }
+}
+
+impl KeyTexts {
+    fn push(&mut self, key: &[u8]) -> u32 {
         let number = self.ends.len() as u32;
         self.text.extend_from_slice(key);
         self.ends.push(self.text.len());
-        let mut hash = self.hash_state.hash_of(key);
-        while self.number_by_hash.contains_key(&hash) {
-            hash = hash.wrapping_add(1);
-        }
-        self.number_by_hash.insert(hash, number);
         number
     }
 
-    fn key(&self, number: usize) -> Option<&[u8]> {
-        let start = if number == 0 { 0 } else { *self.ends.get(number - 1)? };
-        self.text.get(start..*self.ends.get(number)?)
+    fn get(&self, number: u32) -> &[u8] {
+        let number = number as usize;
+        let start = number.checked_sub(1).map_or(0, |previous| self.ends[previous]);
+        &self.text[start..self.ends[number]]
     }
 }
 
@@ -65,36 +68,6 @@ impl KeyHashState {
         let mut hasher: RapidHasher<'_> = self.0.build_hasher();
         hasher.write(key);
         hasher.finish()
-    }
-}
-
-/// For a map whose keys are hashes already.
-#[derive(Default)]
-struct HashesAsTheyAre;
-
-impl BuildHasher for HashesAsTheyAre {
-    type Hasher = SameHash;
-
-    fn build_hasher(&self) -> SameHash {
-        SameHash(0)
-    }
-}
-
-struct SameHash(u64);
-
-impl Hasher for SameHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
     }
 }
 
@@ -122,10 +95,10 @@ mod tests {
     fn keys_of_one_hash_have_numbers_of_their_own() {
         let mut keys = KeyNumbers::default();
         keys.push(b"first");
-        // As if the hash of the first were that of all others too.
-        let first_hash = keys.hash_state.hash_of(b"second");
-        keys.number_by_hash.insert(first_hash, 0);
-        keys.number_by_hash.insert(first_hash.wrapping_add(1), 0);
+        // As if the first had the hash of the second.
+        let second_hash = keys.hash_state.hash_of(b"second");
+        keys.numbers.insert_unique(second_hash, 0, |_| second_hash);
+        keys.numbers.insert_unique(second_hash, 0, |_| second_hash);
         assert_eq!(keys.find(b"second"), None);
         assert_eq!(keys.push(b"second"), 1);
         assert_eq!((keys.find(b"first"), keys.find(b"second")), (Some(0), Some(1)));

@@ -1,5 +1,8 @@
 //! A small random number generator: splitmix64, with the same sequence from the same seed on every machine.
 
+/// What the state of splitmix64 grows by (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// A seeded sequence of numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -12,8 +15,9 @@ impl Random {
     /// 64 random bits.
     #[inline]
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+        let number = step(self.0);
+        self.0 = self.0.wrapping_add(INCREMENT);
+        number
     }
 
     /// A number below `bound`, which is above 0; the bias is below `bound` / 2^32.
@@ -26,6 +30,12 @@ impl Random {
     pub(crate) fn next_fraction(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
+}
+
+/// The number that splitmix64 gives from a state: 64 random bits for each seed.
+#[inline]
+pub(crate) fn step(state: u64) -> u64 {
+    mix(state.wrapping_add(INCREMENT))
 }
 
 /// Mixes the bits of a word so that each input bit changes half of the output bits: the finaliser of splitmix64

@@ -114,7 +114,7 @@ static ACTING_OPTIONS: &[Setting] = &[
         name: "policy_goal",
         letter: None,
         argument_kind: ArgumentKind::Value("NAME"),
-        help: "what policy=tuned is to avoid: objects, each miss counts 1; bytes, a miss counts the bytes of its item; time, the time in which clients fill it under a lease",
+        help: "what policy=tuned minimises: objects, each miss counts 1; bytes, a miss counts the bytes of its item; time, the time in which clients fill it under a lease",
         no_effect_reason: None,
         parse_into: |settings, raw| {
             let name = parse_choice(raw, &TuningGoal::ALL.map(TuningGoal::name))?;

@@ -48,7 +48,7 @@ pub(crate) struct Settings {
     pub evict: bool,
     /// `fixed` or `tuned`: whether the settings of the eviction policy follow the load.
     pub policy: &'static str,
-    /// What a tuned policy is to avoid.
+    /// What a tuned policy minimises.
     pub policy_goal: TuningGoal,
     /// Largest item; `None` for the default, which depends on the memory.
     pub item_bytes_max: Option<u64>,
@@ -289,7 +289,7 @@ impl Settings {
         self.policy == "tuned"
     }
 
-    /// What they are to avoid; `None` if they are fixed.
+    /// What they minimise; `None` if they are fixed.
     pub(crate) fn tuning_goal(&self) -> Option<TuningGoal> {
         self.tunes_policy().then_some(self.policy_goal)
     }

@@ -42,7 +42,7 @@ pub struct Config {
     pub flush_enabled: bool,
     /// False under `-M`: a write is refused when memory is full.
     pub evict: bool,
-    /// `-o policy=tuned`: what the settings of the eviction policy, which follow the load, are to avoid (`-o
+    /// `-o policy=tuned`: what the settings of the eviction policy, which follow the load, minimise (`-o
     /// policy_goal`); `None`: they are fixed.
     pub tuning_goal: Option<Goal>,
     /// True under `-A`: the `shutdown` command works.

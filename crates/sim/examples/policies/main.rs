@@ -5,7 +5,7 @@
 //! log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
 //! requests, missed bytes likewise, and the ratio to the model of memcached (`memcached_lru`), or `-` where one of the
 //! two has no avoidable misses. `tuned` is `weighed` with settings that follow the load, as with `serve -o policy=tuned`;
-//! what it has done is on stderr. `GOAL=bytes` or `GOAL=time` is what it is to avoid. A miss of an object takes 1 to 256 ms to
+//! what it has done is on stderr. `GOAL=bytes` or `GOAL=time` is what it minimises. A miss of an object takes 1 to 256 ms to
 //! fill, by its number; `t` is the time of avoidable misses as a share of that of all requests.
 //! `SIZE_FACTOR=100` multiplies the unknown sizes. It needs 2,000 sampled items in 0.7 % of the memory: `VALUE_BYTES=30000` gives all
 //! objects that size.

@@ -7,6 +7,7 @@ use glasscache_store::tuning::{
 
 use super::own_items::OwnItems;
 use super::{LookUp, Policy, Removable, Weights, fitting_objects};
+use crate::random::step;
 
 /// Microseconds of a second.
 const SECOND_US: u64 = 1_000_000;
@@ -81,7 +82,7 @@ impl<'t, W: Weights> Tuned<'t, W> {
     }
 
     fn hash(&self, id: u32) -> u64 {
-        mix(u64::from(id) ^ self.options.seed << u32::BITS)
+        step(u64::from(id) ^ self.options.seed << u32::BITS)
     }
 
     fn is_sampled(&self, hash: u64) -> bool {
@@ -165,12 +166,4 @@ impl<W: Weights> LookUp for Tuned<'_, W> {
         self.live.insert(id);
         self.change_sampled(id, |cache| cache.insert(id));
     }
-}
-
-/// The finalizer of `SplitMix64`.
-fn mix(number: u64) -> u64 {
-    let mut hash = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    hash ^ (hash >> 31)
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::error::LatencyError;
+use crate::random::step;
 
 /// The percentiles that a measured distribution must have; it may have others.
 const REQUIRED_PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
@@ -100,17 +101,9 @@ pub fn draw_uniform(seed: u64, request: u64, cause: u32, dependence: Dependence)
         Dependence::Independent => u64::from(cause) + 1,
         Dependence::Comonotone => 0,
     };
-    let bits = mix(mix(mix(seed) ^ request) ^ cause_number);
+    let bits = step(step(step(seed) ^ request) ^ cause_number);
     // The 53 upper bits fill the mantissa of a double.
     (bits >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// The finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-fn mix(mut word: u64) -> u64 {
-    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 fn parse_size_quantiles(

@@ -1,6 +1,6 @@
 //! The candidates of a policy that tunes itself, over a sample of the keys that is larger than that of the curve.
 
-use super::items::{SampledKey, decode_ttl, encode_ttl};
+use super::items::{SampledKey, decode_number, encode_number};
 use super::miniature::{Capacity, Miniature, StoredItem};
 use super::pending_fills::PendingFills;
 use super::sampled_keys::{sampled_key, stored_item};
@@ -46,7 +46,7 @@ impl Candidates {
         }
     }
 
-    /// What is to be avoided.
+    /// What is minimised.
     pub(super) fn goal(&self) -> Goal {
         self.goal
     }
@@ -285,14 +285,15 @@ impl<const SLOTS: usize> KeyNumbers<SLOTS> {
 
     fn remember(&mut self, tag: u32, number: u32) {
         if let Some(slot) = self.0.get_mut(tag as usize % SLOTS) {
-            *slot = (check_of(tag), encode_ttl(number));
+            *slot = (check_of(tag), encode_number(number));
         }
     }
 
     /// 0 if it is not known.
     fn get(&self, tag: u32) -> u32 {
         let slot = self.0.get(tag as usize % SLOTS);
-        slot.filter(|(check, _)| *check == check_of(tag)).map_or(0, |(_, code)| decode_ttl(*code))
+        slot.filter(|(check, _)| *check == check_of(tag))
+            .map_or(0, |(_, code)| decode_number(*code))
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Item {
     pub(super) expires_at: u32,
     older: ItemId,
     younger: ItemId,
-    /// In the LRU, its time to live in seconds, rounded ([`encode_ttl`]); in a miniature, when it entered the small queue.
+    /// In the LRU, its time to live in seconds, rounded ([`encode_number`]); in a miniature, when it entered the small queue.
     pub(super) detail: u16,
     /// The queue it is in.
     pub(super) queue: u8,
@@ -376,19 +376,19 @@ impl<const QUEUES: usize> Items<QUEUES> {
     }
 }
 
-/// Bits of the mantissa of an encoded TTL.
-const TTL_MANTISSA_BITS: u32 = 8;
+/// Bits of the mantissa of an encoded number.
+const MANTISSA_BITS: u32 = 8;
 
-/// A time in seconds with nine significant bits.
-pub(super) fn encode_ttl(ttl_s: u32) -> u16 {
-    let shift = (u32::BITS - ttl_s.leading_zeros()).saturating_sub(TTL_MANTISSA_BITS + 1);
-    ((shift << (TTL_MANTISSA_BITS + 1)) | (ttl_s >> shift)) as u16
+/// A number with nine significant bits.
+pub(super) fn encode_number(number: u32) -> u16 {
+    let shift = (u32::BITS - number.leading_zeros()).saturating_sub(MANTISSA_BITS + 1);
+    ((shift << (MANTISSA_BITS + 1)) | (number >> shift)) as u16
 }
 
-/// What [`encode_ttl`] encoded, rounded down.
-pub(super) fn decode_ttl(code: u16) -> u32 {
-    let mantissa_mask = (1 << (TTL_MANTISSA_BITS + 1)) - 1;
-    (u32::from(code) & mantissa_mask) << (code >> (TTL_MANTISSA_BITS + 1))
+/// What [`encode_number`] encoded, rounded down.
+pub(super) fn decode_number(code: u16) -> u32 {
+    let mantissa_mask = (1 << (MANTISSA_BITS + 1)) - 1;
+    (u32::from(code) & mantissa_mask) << (code >> (MANTISSA_BITS + 1))
 }
 
 #[cfg(test)]
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn ttls_keep_nine_significant_bits() {
         for ttl_s in [0, 1, 60, 511, 600, 86_400, 30 * 86_400, u32::MAX] {
-            let decoded = decode_ttl(encode_ttl(ttl_s));
+            let decoded = decode_number(encode_number(ttl_s));
             assert!(decoded <= ttl_s && ttl_s - decoded <= ttl_s / 256, "{ttl_s}: {decoded}");
         }
     }

@@ -3,7 +3,7 @@
 //! An item in band 0 fits into the smallest cache, one in band 1 into the second, and so on, because a larger LRU holds
 //! everything that a smaller one does.
 
-use super::items::{Item, ItemId, Items, SampledKey, decode_ttl, encode_ttl};
+use super::items::{Item, ItemId, Items, SampledKey, decode_number, encode_number};
 use super::miniature::StoredItem;
 
 /// The list.
@@ -58,7 +58,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
 
     /// The time to live with which the item was stored, in seconds; 0 if unknown.
     pub(super) fn ttl_s(&self, tag: u32) -> u32 {
-        self.find(tag).map_or(0, |(_, item)| decode_ttl(item.detail))
+        self.find(tag).map_or(0, |(_, item)| decode_number(item.detail))
     }
 
     /// Stores an item.
@@ -73,7 +73,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
         };
         if let Some(item) = id.and_then(|id| self.items.get_mut(id)) {
             item.expires_at = stored.expires_at;
-            item.detail = encode_ttl(stored.expires_at.saturating_sub(now));
+            item.detail = encode_number(stored.expires_at.saturating_sub(now));
         }
         self.rebalance();
     }
@@ -84,7 +84,7 @@ impl<const SIZES: usize> LruBands<SIZES> {
             self.items.move_to_youngest(id, 0);
             if let Some(item) = self.items.get_mut(id) {
                 item.expires_at = expires_at;
-                item.detail = encode_ttl(expires_at.saturating_sub(now));
+                item.detail = encode_number(expires_at.saturating_sub(now));
             }
             self.rebalance();
         }

@@ -265,7 +265,7 @@ pub struct PrefixUse {
 /// The settings of the eviction policy, and what was done to them since the start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyReport {
-    /// What the settings that are chosen from the load are to avoid; `None` if they are fixed.
+    /// What the settings that are chosen from the load minimise; `None` if they are fixed.
     pub goal: Option<Goal>,
     /// The mean time in microseconds of the fills by which misses are weighed, if the goal is time and one was measured.
     pub mean_fill_us: Option<u64>,

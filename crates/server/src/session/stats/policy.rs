@@ -42,7 +42,7 @@ pub(crate) fn weighing(policy: &PolicyReport) -> Option<String> {
 #[rustfmt::skip]
 pub(crate) static POLICY_FIELDS: &[Field<PolicyReport>] = &[
     Field::new("mode", "", "`fixed` or `tuned`, as `-o policy` is set", |p| if p.is_tuned() { "tuned" } else { "fixed" }.into()),
-    Field::new("goal", "", "what is to be avoided, as `-o policy_goal` is set: `objects`, every miss counts 1; `bytes`, a miss counts the bytes of its item; `time`, it counts the time in which clients fill it; absent if the settings are fixed", |p| p.goal.map_or(Value::Absent, |goal| goal.name().into())),
+    Field::new("goal", "", "what is minimised, as `-o policy_goal` is set: `objects`, every miss counts 1; `bytes`, a miss counts the bytes of its item; `time`, it counts the time in which clients fill it; absent if the settings are fixed", |p| p.goal.map_or(Value::Absent, |goal| goal.name().into())),
     Field::new("weighing", "", "how misses are weighed now; absent if the settings are fixed", |p| weighing(p).map_or(Value::Absent, Value::from)),
     Field::new("mean_fill_us", "us", "under the goal `time` the mean time of recent fills of sampled keys under a lease, which also stands for keys without one; absent before the first", |p| p.mean_fill_us.map_or(Value::Absent, Value::from)),
     Field::new("settings", "", "the settings now: share of the small queue, uses that move an item to the main queue, whether a key that the ghost remembers starts in the small queue all the same, size of the ghost, share of the small queue in which uses do not count", |p| p.settings.to_string().into()),
