@@ -108,10 +108,14 @@ impl Curve {
         growths.max_by(|first, second| gain_by_byte(first).total_cmp(&gain_by_byte(second)))
     }
 
-    /// Whether no larger size avoids misses that are worth a word, even at the lower end of its interval.
+    /// Whether no larger size avoids misses that are worth a word, even at the lower end of its interval; false where the
+    /// present size is not on the curve.
     pub fn is_flat_above(&self, limit_bytes: u64) -> bool {
-        self.growths(limit_bytes)
-            .all(|resize| !resize.is_worth_it_at(resize.miss_ratio - resize.margin))
+        let is_known = self.miss_ratio_at(limit_bytes).is_some();
+        is_known
+            && self
+                .growths(limit_bytes)
+                .all(|resize| !resize.is_worth_it_at(resize.miss_ratio - resize.margin))
     }
 
     fn growths(&self, limit_bytes: u64) -> impl Iterator<Item = Resize> {
@@ -199,6 +203,6 @@ mod tests {
     fn a_size_between_two_points_is_interpolated_and_one_outside_is_unknown() {
         let curve = curve_of(&[(100, 0.4), (200, 0.2)]);
         assert_eq!(curve.miss_ratio_at(150), Some(0.300_000_000_000_000_04));
-        assert!(curve.resizes(300).is_empty());
+        assert!(curve.resizes(300).is_empty() && !curve.is_flat_above(300));
     }
 }

@@ -20,7 +20,7 @@ use glasscache_store::{
 /// The second at which a replay starts.
 const START_S: u32 = 2;
 
-/// Rows between two passes of the worker and steps of the model.
+/// Rows between two passes of the worker, and steps of a model that loses no event.
 const ROWS_PER_PASS: u64 = 64;
 
 /// Requests a second of a trace whose times are row numbers.
@@ -81,15 +81,16 @@ struct Outcome {
     curve: Option<LiveCurve>,
 }
 
-/// Replays a look-aside load: what is missed is stored. With `is_live` the store is sampled.
-fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outcome {
-    let config =
-        Config { memory_bytes, workers: 1, hash_seed, samples: is_live, ..Config::default() };
+/// Replays a look-aside load: what is missed is stored. With `rows_per_step` the store is sampled, and its model takes
+/// the events after so many rows.
+fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, rows_per_step: Option<u64>) -> Outcome {
+    let samples = rows_per_step.is_some();
+    let config = Config { memory_bytes, workers: 1, hash_seed, samples, ..Config::default() };
     let store = Store::new(config).unwrap();
     let mut worker = store.worker();
     worker.go_online();
     let mut input = LiveInput { now: Seconds(START_S), ..LiveInput::default() };
-    let mut model = is_live.then(|| LiveModel::new(&store, b':', None, input));
+    let mut model = samples.then(|| LiveModel::new(&store, b':', None, input));
     let (mut row_number, mut curve) = (0, None);
     let value = vec![b'v'; 1 << 20];
     load.for_each(|batch| {
@@ -98,6 +99,8 @@ fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outc
             if row_number % ROWS_PER_PASS == 0 {
                 worker.pass();
                 worker.maintain(now);
+            }
+            if rows_per_step.is_some_and(|rows| row_number % rows == 0) {
                 input = LiveInput { now, elapsed_ms: batch.time[row] / 1000, ..input };
                 let report = model.as_mut().and_then(|model| model.step(input).1);
                 curve = report.map(|report| report.curve).or(curve.take());
@@ -128,13 +131,13 @@ fn replay(load: &Load, memory_bytes: u64, hash_seed: u64, is_live: bool) -> Outc
 /// Checks that the curve of a sampled replay is near the replays of stores of all its sizes.
 fn check(name: &str, workload: KeyWorkload, memory_bytes: u64) {
     let load = Load::Generated(workload);
-    let live = replay(&load, memory_bytes, 1, true);
+    let live = replay(&load, memory_bytes, 1, Some(ROWS_PER_PASS));
     let curve = live.curve.unwrap();
     assert_eq!(curve.state, CurveState::Ok, "{name}");
     assert_eq!(curve.rows.len(), 8, "{name}");
     let mut errors = Vec::new();
     for row in &curve.rows {
-        let exact = replay(&load, row.memory_bytes, 2, false).miss_ratio;
+        let exact = replay(&load, row.memory_bytes, 2, None).miss_ratio;
         errors.push((row.miss_ratio - exact).abs());
         assert!(row.low <= row.miss_ratio && row.miss_ratio <= row.high, "{name}: {row:?}");
     }
@@ -219,14 +222,15 @@ fn errors_and_intervals_over_twenty_samples() {
     for (name, load, memory_bytes) in measured_loads() {
         let (mut exact, mut errors, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for seed in 0..SAMPLES {
-            let curve = replay(&load, memory_bytes, 1000 + seed, true).curve.unwrap();
+            let curve =
+                replay(&load, memory_bytes, 1000 + seed, Some(ROWS_PER_PASS)).curve.unwrap();
             if curve.state != CurveState::Ok {
                 println!("{name}: no curve of {memory_bytes} bytes: {:?}", curve.state);
                 continue;
             }
             if exact.is_empty() {
                 let sizes = curve.rows.iter().map(|row| row.memory_bytes);
-                exact = sizes.map(|size| replay(&load, size, 2, false).miss_ratio).collect();
+                exact = sizes.map(|size| replay(&load, size, 2, None).miss_ratio).collect();
             }
             for (row, exact) in curve.rows.iter().zip(&exact) {
                 errors.push((row.miss_ratio - exact).abs());
@@ -255,6 +259,13 @@ fn errors_and_intervals_over_twenty_samples() {
 fn a_store_that_has_just_started_has_no_curve() {
     let workload =
         KeyWorkload { requests: 3_000, size_mean: 300.0, rate: 500.0, ..KeyWorkload::default() };
-    let curve = replay(&Load::Generated(workload), 64 << 20, 1, true).curve.unwrap();
+    let curve = replay(&Load::Generated(workload), 64 << 20, 1, Some(ROWS_PER_PASS)).curve.unwrap();
     assert_eq!((curve.state, curve.rows.len(), curve.advice.len()), (CurveState::Warming, 0, 0));
+}
+
+#[test]
+fn a_model_that_lost_many_events_has_no_curve() {
+    let load = Load::Generated(with_sizes());
+    let curve = replay(&load, 8 << 20, 1, Some(30_000)).curve.unwrap();
+    assert_eq!((curve.state, curve.rows.len()), (CurveState::EventsLost, 0));
 }

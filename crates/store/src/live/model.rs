@@ -49,6 +49,10 @@ const RATE_PERIOD_S: u32 = 5;
 const DROPPED_DIVISOR: u64 = 50;
 const EVENTS_TO_COMPARE: u64 = 100;
 
+/// Of the events of a window. A key whose set was lost misses at all sizes, so a curve is too flat by the share that was
+/// lost; this is about what [`super::window`] allows for in its interval.
+const DROPPED_SHARE_MAX: f64 = 0.1;
+
 /// Requests that are reported a second, about; with candidates fewer, because the time of the thread is for both.
 const REQUEST_SAMPLES_PER_S: u64 = 4000;
 const REQUEST_SAMPLES_PER_S_TUNED: u64 = 2000;
@@ -153,6 +157,7 @@ impl LiveModel {
         if event_count >= EVENTS_TO_COMPARE && dropped * DROPPED_DIVISOR > event_count {
             self.follow_drops(request_count * 2 > event_count);
         }
+        self.sample.window.count_events(event_count, dropped, self.last_second.now.0);
         self.costs.events += event_count;
         self.costs.dropped_events += dropped;
         event_count
@@ -220,7 +225,7 @@ impl LiveModel {
         self.costs.memory_bytes = self.used_bytes();
         let curve = self.curve(&counters, &input);
         self.last_curve.clone_from(&curve);
-        let is_warm = matches!(curve.state, CurveState::Ok | CurveState::TooFew);
+        let is_warm = !matches!(curve.state, CurveState::Warming | CurveState::Resized);
         self.tune(&counters, is_warm);
         LiveReport {
             curve,
@@ -475,6 +480,8 @@ impl LiveModel {
             self.state_if_cold
         } else if present.item_count() < ITEMS_MIN {
             CurveState::TooFew
+        } else if self.sample.window.totals().dropped_share() > DROPPED_SHARE_MAX {
+            CurveState::EventsLost
         } else {
             CurveState::Ok
         }

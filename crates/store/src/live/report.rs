@@ -108,6 +108,8 @@ pub enum CurveState {
     Warming,
     /// The limit of memory has just changed.
     Resized,
+    /// Too many of the sampled events were lost: the curve would be too flat.
+    EventsLost,
 }
 
 impl CurveState {
@@ -118,6 +120,7 @@ impl CurveState {
             CurveState::TooFew => "too_few",
             CurveState::Warming => "warming",
             CurveState::Resized => "resized",
+            CurveState::EventsLost => "events_lost",
         }
     }
 
@@ -132,6 +135,9 @@ impl CurveState {
             CurveState::Resized => {
                 Some("the memory limit has just changed: less than half of it was filled since")
             }
+            CurveState::EventsLost => Some(
+                "more than a tenth of the sampled events were lost: the processors are busy, or the load has just begun",
+            ),
         }
     }
 }

@@ -41,6 +41,9 @@ pub(super) struct Counts {
     lru_misses: [f32; SIZE_COUNT],
     /// Misses of the server that no eviction would have caused with enough memory.
     avoidable_misses: f64,
+    /// Events that were taken, and those that were lost because the rings were full.
+    events: u64,
+    dropped_events: u64,
 }
 
 impl Counts {
@@ -50,6 +53,8 @@ impl Counts {
         self.gets += other.gets;
         self.misses += other.misses;
         self.avoidable_misses += other.avoidable_misses;
+        self.events += other.events;
+        self.dropped_events += other.dropped_events;
         for (sums, added) in self.miniature_misses.iter_mut().zip(&other.miniature_misses) {
             sums.iter_mut().zip(added).for_each(|(sum, added)| *sum += added);
         }
@@ -117,6 +122,13 @@ impl Window {
         self.current(now).avoidable_misses += scale;
     }
 
+    /// Counts events that were taken and lost.
+    pub(super) fn count_events(&mut self, events: u64, dropped_events: u64, now: u32) {
+        let counts = self.current(now);
+        counts.events += events;
+        counts.dropped_events += dropped_events;
+    }
+
     fn current(&mut self, now: u32) -> &mut Counts {
         let is_over = |counts: &Counts| now.saturating_sub(counts.started_at) >= BUCKET_S;
         if self.buckets.back().is_none_or(is_over) {
@@ -154,6 +166,12 @@ impl Totals {
     /// Reads.
     pub(super) fn gets(&self) -> f64 {
         self.0.gets
+    }
+
+    /// The share of the events that were lost, 0 to 1.
+    pub(super) fn dropped_share(&self) -> f64 {
+        let all = self.0.events + self.0.dropped_events;
+        self.0.dropped_events as f64 / all.max(1) as f64
     }
 
     /// Misses per read.

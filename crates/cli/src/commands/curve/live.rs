@@ -147,6 +147,9 @@ impl<'r> LiveCurve<'r> {
                 format!("{server}: no curve yet, the memory is still filling after the start.")
             }
             "resized" => format!("{server}: no curve yet, the memory was resized a moment ago."),
+            "events_lost" => {
+                format!("{server}: no curve, too many of the sampled events were lost.")
+            }
             state => format!("{server}: no curve: {state}."),
         }
     }

@@ -133,7 +133,7 @@ pub(super) fn write_prefixes(context: &Context<'_>, out: &mut Vec<u8>) {
 /// The rows of the whole curve.
 #[rustfmt::skip]
 pub(crate) static CURVE_FIELDS: &[Field<LiveCurve>] = &[
-    Field::new("state", "", "`ok`, or why there is no curve: `too_few` items to sample, `warming` after a start, `resized` a moment ago", |c| c.state.name().into()),
+    Field::new("state", "", "`ok`, or why there is no curve: `too_few` items to sample, `warming` after a start, `resized` a moment ago, `events_lost` because they came too fast", |c| c.state.name().into()),
     Field::new("memory_bytes", "bytes", "memory limit", |c| c.memory_bytes.into()),
     Field::new("miss_ratio", "", "misses per get in the window", |c| ratio(c.miss_ratio)),
     Field::new("gets_per_second", "1/s", "gets in the window", |c| rate(c.gets_per_second)),
