@@ -17,6 +17,7 @@ import contextvars
 import functools
 import inspect
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _at_exit, _native
@@ -237,6 +238,9 @@ class Recorder:
                 request.begin_write()
                 request.end()
             request.note_changed([key for name, key, *_ in calls if REQUESTS[name].changes_items])
+            for _, key, _, ttl, *_ in calls:
+                if ttl is not None:
+                    _note_ttl(request, key, ttl)
             is_recorded = self._begin_read(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
@@ -315,7 +319,7 @@ class Recorder:
         if method is None:
             return
         begin_call = _make_call_beginner(
-            next(iter(inspect.signature(method).parameters)), begin_record
+            next(iter(inspect.signature(method).parameters)), begin_record, REQUESTS[name].ttl_index
         )
 
         blocks, current_request = self._blocks, self._current_request.get
@@ -379,6 +383,14 @@ def _begin_write_record(
     return key, True
 
 
+def _note_ttl(request: _native.RecordedRequest, key_or_values: Any, ttl: Any) -> None:
+    """Note the ttl of a key, or of those of a mapping; what is neither, the call itself refuses."""
+    if isinstance(key_or_values, Mapping):
+        request.note_ttl(list(key_or_values), ttl)
+    else:
+        request.note_ttl([key_or_values], ttl)
+
+
 def _noting_changes(begin_record: _BeginRecord) -> _BeginRecord:
     """Return what also notes that the application changes the key of the call, or the keys, in place."""
 
@@ -405,14 +417,21 @@ def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
 
 
 def _make_call_beginner(
-    first_parameter: str, begin_record: _BeginRecord
+    first_parameter: str, begin_record: _BeginRecord, ttl_index: int | None
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any], bool]]:
-    """Return a function that begins the record of a call whose first parameter has this name."""
+    """Return a function that begins the record of a call whose first parameter has this name.
+
+    It also notes the ttl of a call that has one.
+    """
 
     def begin_call(
         request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Begin the record of a call; return the call's arguments, and whether a record was begun."""
+        if ttl_index is not None:
+            ttl = args[ttl_index] if len(args) > ttl_index else kwargs.get("ttl")
+            if ttl is not None:
+                _note_ttl(request, args[0] if args else kwargs.get(first_parameter), ttl)
         if args:
             argument, is_recorded = begin_record(request, args[0], kwargs.get("parent"))
             return (argument, *args[1:]), kwargs, is_recorded

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -153,6 +154,49 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     for row in rows:
         assert row["items"] == [f"{row['route']}:{read_number}" for read_number in range(4)]
     assert items["7:3"]["size"] == 30
+
+
+def test_the_ttl_with_which_a_key_is_stored_is_recorded(server: Any, tmp_path: Path) -> None:
+    def fill(client: Any) -> list[Any]:
+        return [
+            client.get_many(["set", "positional", "many", "touched", "for_ever", "delta", "wrong"]),
+            client.set("set", 1, ttl=60),
+            client.set("positional", 1, 61.5),
+            client.set_many({"many": 1, "never_read": 2}, ttl=62),
+            client.touch("touched", 63),
+            client.set("for_ever", 1, ttl=0),
+            client.set("delta", 1, ttl=timedelta(minutes=2)),
+            client.delete("made"),
+            client.get_or_set("made", lambda: 1, ttl=64),
+        ]
+
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path, format="jsonl")
+        with recorder.request():
+            fill(client)
+            with pytest.raises(TypeError):
+                client.set("wrong", 1, ttl="x")  # type: ignore[arg-type]
+            with client.pipeline() as pipeline:
+                pipeline.get("in_a_pipeline")
+                pipeline.set("in_a_pipeline", 1, 65)
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            recorder = client.recorder(tmp_path / "async", format="jsonl")
+            with recorder.request():
+                for call in fill(client):
+                    await call
+
+    asyncio.run(main())
+    expected = {
+        "set": 60, "positional": 62, "many": 62, "touched": 63, "for_ever": None, "delta": 120,
+        "wrong": None, "made": 64,
+    }  # fmt: skip
+    _, items = read_log(tmp_path)
+    assert items.pop("in_a_pipeline")["ttl_s"] == 65
+    assert {key: item.get("ttl_s") for key, item in items.items()} == expected
+    _, items = read_log(tmp_path / "async")
+    assert {key: item.get("ttl_s") for key, item in items.items()} == expected
 
 
 def test_calls_of_pipelines_are_recorded_in_order_with_sizes(server: Any, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let step_budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
-                    budget.note_changed_key(&step, self.core().keys());
+                    budget.note_write(&step, self.core().keys());
                     let result = self.run(&step, &step_budget)$($await)*;
                     steps.handle_result(result);
                 }
@@ -145,7 +145,7 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let unrecorded_budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
-                budget.note_changed_key(&store, self.core().keys());
+                budget.note_write(&store, self.core().keys());
                 let store_result = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
                     None => self.run(&store, unrecorded_budget)$($await)*,
@@ -231,6 +231,8 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
                 let _recorded_call = budget.begin_write();
+                let noted_request = Request::StoreMany { mode, items, exptime, quiet: false };
+                budget.note_write_request(&noted_request, self.core().keys());
                 let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
                 let entries_by_partition = bulk_store.entries_by_partition(items);
                 let mut store_failures = StoreFailures::default();

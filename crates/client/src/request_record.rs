@@ -23,6 +23,9 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
     /// the unique for it: a strategy that is chosen by the record does not keep it.
     fn note_changed_key(&self, key: &[u8]);
 
+    /// Notes that the application stores a key (without its namespace) with a TTL in seconds: a kept value ends with it.
+    fn note_ttl(&self, key: &[u8], ttl_s: u32);
+
     /// Notes the bytes of the value that the read at a position found, as stored remotely.
     fn set_size(&self, read_position: usize, value_bytes: usize);
 

@@ -39,6 +39,7 @@ mod signals;
 mod sim;
 mod split;
 mod stats_dicts;
+mod ttl;
 mod typed;
 mod value;
 

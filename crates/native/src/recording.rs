@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use crate::error;
 use crate::keys::key_bytes;
 use crate::recorded_read::{RecordedRead, take_decode_time};
+use crate::ttl::whole_ttl_s;
 
 /// The blocks of this process that record a request now, of all recorders. A get looks for its request only while there
 /// is one: after the system calls of the get before, each pointer it need not follow is a cache miss less.
@@ -266,6 +267,17 @@ impl RecordedRequest {
         // What is not a key the call itself refuses.
         for key in keys.iter().filter_map(|key| key_bytes(key).ok()) {
             self.0.note_changed_key(key);
+        }
+    }
+
+    /// Note that keys are stored with a ttl.
+    fn note_ttl(&self, keys: Vec<Bound<'_, PyAny>>, ttl: &Bound<'_, PyAny>) {
+        // As above; one that is longer than any near cache keeps a value says nothing.
+        let Ok(Some(ttl_s)) = ttl.extract().map(whole_ttl_s) else {
+            return;
+        };
+        for key in keys.iter().filter_map(|key| key_bytes(key).ok()) {
+            self.0.note_ttl(key, ttl_s);
         }
     }
 

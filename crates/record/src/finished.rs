@@ -60,6 +60,8 @@ pub(crate) struct UnfinishedRequest {
     parent_text: Vec<u8>,
     /// The keys that are changed in place, each after its length in two bytes.
     changed_text: Vec<u8>,
+    /// The keys that are stored with a TTL, each after its TTL in four bytes and its length in two.
+    ttl_text: Vec<u8>,
 }
 
 impl UnfinishedRequest {
@@ -112,6 +114,18 @@ impl UnfinishedRequest {
         self.changed_text.extend_from_slice(key);
     }
 
+    /// Notes that a key is stored with a TTL; beyond the bound of a request it marks it as too large instead.
+    pub(crate) fn append_ttl(&mut self, key: &[u8], ttl_s: u32) {
+        let Ok(key_bytes) = u16::try_from(key.len()) else { return };
+        if self.footprint_bytes() + key.len() > REQUEST_BYTES_MAX {
+            self.is_too_large = true;
+            return;
+        }
+        self.ttl_text.extend_from_slice(&ttl_s.to_le_bytes());
+        self.ttl_text.extend_from_slice(&key_bytes.to_le_bytes());
+        self.ttl_text.extend_from_slice(key);
+    }
+
     /// About how much memory it takes until it is written.
     pub(crate) fn footprint_bytes(&self) -> usize {
         size_of::<BatchEntry>()
@@ -121,6 +135,7 @@ impl UnfinishedRequest {
             + self.key_text.len()
             + self.parent_text.len()
             + self.changed_text.len()
+            + self.ttl_text.len()
     }
 
     /// Empties it for another request, and keeps its memory.
@@ -135,6 +150,7 @@ impl UnfinishedRequest {
         self.key_text.clear();
         self.parent_text.clear();
         self.changed_text.clear();
+        self.ttl_text.clear();
     }
 }
 
@@ -145,7 +161,8 @@ pub(crate) struct RequestBatch {
     reads: Vec<ReadEntry>,
     keys_of_calls: Vec<u32>,
     parents: Vec<ReadParent>,
-    /// Of each request the page, the route, the keys, those of parents, and those that are changed in place.
+    /// Of each request the page, the route, the keys, those of parents, those that are changed in place, and those that are
+    /// stored with a TTL.
     text: Vec<u8>,
     footprint_bytes: usize,
 }
@@ -163,6 +180,7 @@ struct BatchEntry {
     key_bytes: u32,
     parent_bytes: u32,
     changed_bytes: u32,
+    ttl_bytes: u32,
     footprint_bytes: usize,
 }
 
@@ -191,6 +209,7 @@ impl RequestBatch {
             key_bytes: record.key_text.len() as u32,
             parent_bytes: record.parent_text.len() as u32,
             changed_bytes: record.changed_text.len() as u32,
+            ttl_bytes: record.ttl_text.len() as u32,
             footprint_bytes,
         });
         self.reads.extend_from_slice(&record.reads);
@@ -202,6 +221,7 @@ impl RequestBatch {
         self.text.extend_from_slice(&record.key_text);
         self.text.extend_from_slice(&record.parent_text);
         self.text.extend_from_slice(&record.changed_text);
+        self.text.extend_from_slice(&record.ttl_text);
         self.footprint_bytes += footprint_bytes;
     }
 
@@ -219,6 +239,7 @@ impl RequestBatch {
                 key_text: text_of(entry.key_bytes),
                 parent_text: text_of(entry.parent_bytes),
                 changed_text: text_of(entry.changed_bytes),
+                ttl_text: text_of(entry.ttl_bytes),
                 reads: split_off_front(&mut reads, entry.read_count),
                 parents: split_off_front(&mut parents, entry.parent_count),
                 keys_of_calls: split_off_front(&mut keys_of_calls, entry.call_count),
@@ -241,6 +262,14 @@ fn split_off_front<'b, T>(column: &mut &'b [T], count: u32) -> &'b [T] {
     column.split_off(..count as usize).unwrap_or_default()
 }
 
+/// A key after its length.
+fn split_off_key<'b>(text: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let (length, tail) = text.split_first_chunk()?;
+    let (key, tail) = tail.split_at_checked(u16::from_le_bytes(*length).into())?;
+    *text = tail;
+    Some(key)
+}
+
 /// A finished request, as the writer takes it from a batch.
 #[derive(Debug)]
 pub(crate) struct FinishedRequest<'b> {
@@ -254,6 +283,7 @@ pub(crate) struct FinishedRequest<'b> {
     key_text: &'b [u8],
     parent_text: &'b [u8],
     changed_text: &'b [u8],
+    ttl_text: &'b [u8],
 }
 
 impl<'b> FinishedRequest<'b> {
@@ -289,11 +319,16 @@ impl<'b> FinishedRequest<'b> {
     /// The keys that are changed in place.
     pub(crate) fn changed_keys(&self) -> impl Iterator<Item = &'b [u8]> {
         let mut remaining = self.changed_text;
+        std::iter::from_fn(move || split_off_key(&mut remaining))
+    }
+
+    /// The keys that are stored with a TTL, and the TTL in seconds.
+    pub(crate) fn ttls(&self) -> impl Iterator<Item = (&'b [u8], u32)> {
+        let mut remaining = self.ttl_text;
         std::iter::from_fn(move || {
-            let (length, tail) = remaining.split_first_chunk()?;
-            let (key, tail) = tail.split_at_checked(u16::from_le_bytes(*length).into())?;
+            let (ttl_s, tail) = remaining.split_first_chunk()?;
             remaining = tail;
-            Some(key)
+            Some((split_off_key(&mut remaining)?, u32::from_le_bytes(*ttl_s)))
         })
     }
 }
@@ -323,6 +358,8 @@ mod tests {
                 }
                 record.append_changed_key(b"changed");
                 record.append_changed_key(b"");
+                record.append_ttl(b"stored", 60);
+                record.append_ttl(b"", number as u32);
                 if let Some(read) = record.reads.last_mut() {
                     read.value_bytes = 7;
                 }
@@ -344,6 +381,8 @@ mod tests {
                 assert_eq!(request.keys_of_calls, keys_of_calls);
                 let changed_keys: Vec<_> = request.changed_keys().collect();
                 assert_eq!(changed_keys, [b"changed".as_slice(), b""]);
+                let ttls: Vec<_> = request.ttls().collect();
+                assert_eq!(ttls, [(b"stored".as_slice(), 60), (b"".as_slice(), number as u32)]);
                 number += 1;
             });
             assert_eq!(number, 3);

@@ -68,6 +68,12 @@ impl LogPart {
         for key in request.changed_keys() {
             self.items.changed.insert(logged_key(key, options));
         }
+        // What is never read has no item.
+        for (key, ttl_s) in request.ttls() {
+            if let Some(item) = self.keys.find(key) {
+                self.items.set_ttl_s(item, ttl_s);
+            }
+        }
         let page = request.page.map_or(NONE, |key| self.intern_item(key, None, options));
         let route = request.route.map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;

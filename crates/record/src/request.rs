@@ -125,6 +125,11 @@ impl Request {
         self.update_state(|state| state.record.append_changed_key(key));
     }
 
+    /// Notes that a key is stored with a TTL in seconds.
+    pub fn note_ttl(&self, key: &[u8], ttl_s: u32) {
+        self.update_state(|state| state.record.append_ttl(key, ttl_s));
+    }
+
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
     pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, value_bytes: usize) {
         self.set_sizes(recorded_reads, [(index, value_bytes)]);
@@ -197,6 +202,10 @@ impl RequestRecord for Request {
 
     fn note_changed_key(&self, key: &[u8]) {
         self.note_changed_key(key);
+    }
+
+    fn note_ttl(&self, key: &[u8], ttl_s: u32) {
+        self.note_ttl(key, ttl_s);
     }
 
     fn set_size(&self, read_index: usize, value_bytes: usize) {

@@ -55,6 +55,9 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         request.set_size(recorded_reads, 2, 78);
         request.end_call();
         request.begin_write();
+        for (key, ttl_s) in [("b", 60), ("b", 90), ("never read", 30), ("a", 0)] {
+            request.note_ttl(key.as_bytes(), ttl_s);
+        }
         request.end_call();
         request.begin_read([(b"a".as_slice(), None)]);
         request.end_call();
@@ -68,6 +71,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         assert_eq!(log.items.keys, ["a", "b", "course:1/lesson:2", "course:1"]);
         assert_eq!(log.items.parents, [NONE, 0, 3, NONE]);
         assert_eq!(log.items.sizes, [0, 77, 0, 0]);
+        assert_eq!(log.items.ttls_s, [0, 90]);
         assert_eq!(log.requests.pages, [2, NONE]);
         assert_eq!(log.requests.route_names, ["lesson"]);
         assert_eq!(log.requests.numbers, [0, 1]);

@@ -167,6 +167,7 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_texts(&items.keys);
     packer.append_u32s(&items.parents);
     packer.append_u32s(&items.sizes);
+    packer.append_u32s(&items.ttls_s);
     packer.append_texts(&items.changed.iter().cloned().collect::<Vec<_>>());
     packer.append_u64s(&requests.numbers);
     packer.append_u64s(&requests.times_us);
@@ -237,6 +238,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
         keys: unpacker.unpack_texts()?,
         parents: unpacker.unpack_u32s()?,
         sizes: unpacker.unpack_u32s()?,
+        ttls_s: unpacker.unpack_u32s()?,
         changed: unpacker.unpack_texts()?.into_iter().collect(),
     };
     let mut requests = Requests {
@@ -260,7 +262,8 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     let (item_count, request_count) = (items.len(), requests.len());
     require_valid(
-        [items.keys.len(), items.parents.len()] == [item_count; 2],
+        [items.keys.len(), items.parents.len()] == [item_count; 2]
+            && items.ttls_s.len() <= item_count,
         "a key and a parent for each item",
     )?;
     let column_lengths = [
@@ -331,11 +334,12 @@ mod tests {
 
     #[test]
     fn unpacked_log_equals_the_packed_one() {
-        let log = topic_tree(&TopicTreeConfig {
+        let mut log = topic_tree(&TopicTreeConfig {
             requests: 200,
             items: 100,
             ..TopicTreeConfig::default()
         });
+        log.items.set_ttl_s(7, 60);
         assert_eq!(unpack_log(&pack_log(&log)).unwrap(), log);
         let empty = RequestLog {
             requests: Requests { starts: vec![0], ..Requests::default() },

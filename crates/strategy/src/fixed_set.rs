@@ -25,6 +25,14 @@ impl FixedSetLoads {
     }
 }
 
+/// The shortest time between two refreshes if nothing but TTLs bounds the age of a value.
+const REFRESH_INTERVAL_WITHOUT_NEAR_TTL: Duration = Duration::from_secs(5);
+
+/// The shortest time between two refreshes.
+pub fn shortest_refresh_interval(near_ttl: Option<Duration>) -> Duration {
+    near_ttl.map_or(REFRESH_INTERVAL_WITHOUT_NEAR_TTL, |near_ttl| near_ttl / 2)
+}
+
 /// From one load of values without TTLs to the next.
 pub fn refresh_interval(near_ttl: Duration) -> Duration {
     near_ttl.saturating_sub(near_ttl / REFRESH_AHEAD_DIVISOR)

@@ -8,6 +8,7 @@ use crate::costs::{self, CallClass, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::key::KeyEncoder;
 use crate::near::{RequestScope, is_noted_change};
+use crate::request::Request;
 use crate::request_record::{RecordedCall, RequestRecord};
 
 /// How long a call may take, what to do when a signal comes, and the request that it belongs to.
@@ -75,14 +76,24 @@ impl<'g> Budget<'g> {
         RecordedCall::begin_write(self.record)
     }
 
-    /// Notes in the record, if there is one, the key that an operation of the application changes in place.
-    pub(crate) fn note_changed_key(&self, operation: &impl Operation, encoder: KeyEncoder<'_>) {
+    /// Notes in the record, if there is one, the key that an operation of the application changes in place, and the TTL
+    /// with which it stores one.
+    pub(crate) fn note_write(&self, operation: &impl Operation, encoder: KeyEncoder<'_>) {
+        if self.record.is_some() {
+            self.note_write_request(&operation.request(), encoder);
+        }
+    }
+
+    /// As [`Self::note_write`], of a request.
+    pub(crate) fn note_write_request(&self, request: &Request<'_>, encoder: KeyEncoder<'_>) {
         let Some(record) = self.record else {
             return;
         };
-        let request = operation.request();
-        if is_noted_change(&request) {
+        if is_noted_change(request) {
             request.for_each_key(|key| record.note_changed_key(&encoder.decode(key)));
+        }
+        if let Some(ttl_s) = request.ttl_s() {
+            request.for_each_key(|key| record.note_ttl(&encoder.decode(key), ttl_s));
         }
     }
 
@@ -95,7 +106,7 @@ impl<'g> Budget<'g> {
         if self.record.is_none() {
             return RecordedCall::default();
         }
-        self.note_changed_key(operation, encoder);
+        self.note_write(operation, encoder);
         match operation.class() {
             CallClass::Single(costs::OperationKind::Read, _) => {
                 self.begin_read(std::iter::once(encoder.decode(operation.key())))

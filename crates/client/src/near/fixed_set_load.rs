@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use glasscache_strategy::fixed_set::REFRESH_AHEAD_DIVISOR;
+use glasscache_strategy::fixed_set::{REFRESH_AHEAD_DIVISOR, shortest_refresh_interval};
 
 use super::entry::NearKey;
 
@@ -18,9 +18,6 @@ const ABSENT_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// The shortest time between two loads.
 const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(100);
-
-/// The shortest time between two refreshes if nothing but TTLs bounds the age of a value.
-const REFRESH_INTERVAL_WITHOUT_NEAR_TTL: Duration = Duration::from_secs(5);
 
 /// The loads of the fixed set: one at a time, by the read that finds it due.
 #[derive(Debug)]
@@ -168,8 +165,7 @@ impl FixedSetLoad {
 
     /// When a value that expires then is refreshed: a little before, and not soon after the load before.
     fn refresh_at(&self, now: Instant, expiry: Instant) -> Instant {
-        let interval =
-            self.near_ttl.map_or(REFRESH_INTERVAL_WITHOUT_NEAR_TTL, |near_ttl| near_ttl / 2);
+        let interval = shortest_refresh_interval(self.near_ttl);
         let wanted_at = expiry.checked_sub(self.refresh_ahead()).unwrap_or(expiry);
         wanted_at.max(self.began_at.unwrap_or(now) + interval)
     }

@@ -23,6 +23,9 @@ use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 /// Bodies up to this length are copied after their head; longer ones are sent from where they lie.
 pub(crate) const COPIED_BODY_BYTES_MAX: usize = 4 << 10;
 
+/// The largest exptime that counts from now, in seconds; beyond it, it is a time since 1970.
+pub const RELATIVE_EXPTIME_MAX_S: i64 = 30 * 24 * 3600;
+
 /// Which commands a server understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandSet {
@@ -193,6 +196,18 @@ impl<'a> Request<'a> {
             | Self::Stats { .. }
             | Self::Version => {}
         }
+    }
+
+    /// The TTL in seconds that it gives its keys, if it gives them one of at most [`RELATIVE_EXPTIME_MAX_S`].
+    pub(crate) fn ttl_s(&self) -> Option<u32> {
+        let (Self::Store { exptime, .. }
+        | Self::StoreMany { exptime, .. }
+        | Self::Touch { exptime, .. }
+        | Self::GetAndTouch { exptime, .. }) = *self
+        else {
+            return None;
+        };
+        (1..=RELATIVE_EXPTIME_MAX_S).contains(&exptime).then_some(exptime as u32)
     }
 
     /// Whether it is idempotent, so that it may be sent again after a stale socket.

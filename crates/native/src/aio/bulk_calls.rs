@@ -14,9 +14,10 @@ use super::delayed_call::TimeLimit;
 use super::pending_call::CallTiming;
 use crate::admin::AdminRequest;
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, key_value_pairs};
-use crate::client::{Ttl, exptime};
+
 use crate::error;
 use crate::keys::{key_bytes, wire_keys};
+use crate::ttl::{Ttl, exptime};
 
 type StartedCall<'py> = PyResult<Bound<'py, BulkCall>>;
 

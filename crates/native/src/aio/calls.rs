@@ -12,9 +12,10 @@ use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::pending_call::{CallKind, FutureResult, ValueWrite};
 use crate::client::{
-    Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving, store_mode_of,
+    appended_bytes, parse_amount, parse_optional_amount, reserving, store_mode_of,
 };
 use crate::reply::ReplyForm;
+use crate::ttl::{Ttl, exptime};
 use crate::value as conversion;
 
 impl AsyncClient {

@@ -10,10 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
-use super::{CallTimes, Client, Ttl, exptime};
+use super::{CallTimes, Client};
 use crate::bulk::{EncodedItems, FoundValues, collect_keys, failures_by_key, key_value_pairs};
 use crate::keys::{check_parent, key_bytes, wire_keys};
 use crate::recording::has_open_blocks;
+use crate::ttl::{Ttl, exptime};
 use crate::{error, signals, split};
 
 /// The bytes of keys.

@@ -16,11 +16,12 @@ use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
 use crate::recording::{Recorder, has_open_blocks};
 use crate::reply::ReplyForm;
+use crate::ttl::exptime;
 use crate::{error, signals, split, value as conversion};
 
 use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
 use super::get_recording::GetRecording;
-use super::{CallTimes, Client, exptime};
+use super::{CallTimes, Client};
 
 /// How long a read may take, the TTL that the pieces of its value get, if any, and what is called with the bytes of a
 /// value that is found, before its pieces are read.

@@ -9,7 +9,8 @@ use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{Client, Ttl, exptime};
+use super::Client;
+use crate::ttl::{Ttl, exptime};
 
 /// Token, CAS unique and seconds left of a reservation.
 pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);

@@ -9,10 +9,11 @@ use glasscache_client::request::Item;
 use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 
+use crate::ttl::{Ttl, exptime};
 use crate::{split, value as conversion};
 
 use super::foreign_keywords::{ForeignKeyword, SurplusArgument, method_refusing_foreign_keywords};
-use super::{Client, Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount};
+use super::{Client, appended_bytes, parse_amount, parse_optional_amount};
 
 method_refusing_foreign_keywords! {
     positional(key, value, ttl=None) keyword_only(noreply=false, split=false, deadline=None);

@@ -6,7 +6,8 @@ use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
 use pyo3::prelude::*;
 
-use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount, store_mode_of};
+use crate::client::{Client, appended_bytes, parse_amount, store_mode_of};
+use crate::ttl::{Ttl, exptime};
 use crate::value as conversion;
 
 /// A call of a pipeline as Python passes it in: method, key, value, ttl, and an amount or a CAS unique.

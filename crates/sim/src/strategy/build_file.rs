@@ -33,7 +33,7 @@ pub fn build_strategy_file(
     let second_half = prepared.second_half_start()..request_count;
     let mut forecast = compute_forecasts(prepared, &request_stats, second_half.clone());
     if !forecast.is_empty() {
-        forecast.extend(compute_refresh_forecast(prepared, fixed.items.len(), second_half));
+        forecast.extend(compute_refresh_forecast(prepared, &fixed.items, second_half));
     }
     let key_of = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children =

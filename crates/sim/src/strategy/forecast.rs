@@ -31,16 +31,30 @@ type FigureValues = [(&'static str, f64); 4];
 
 /// The forecast of the keys that refreshing the fixed set costs a request of these; empty if nothing is refreshed.
 ///
-/// A process refreshes it when a request finds that it is due, in a call apart from those of the request.
+/// A process refreshes it when a request finds that it is due, in a call apart from those of the request: what has no TTL
+/// when it is as old as `near_ttl` allows, what has one after it was stored anew.
 pub fn compute_refresh_forecast(
     prepared: &PreparedLog<'_>,
-    fixed_item_count: usize,
+    fixed_items: &[u32],
     requests: Range<usize>,
 ) -> Option<Forecast> {
-    let near_ttl_us = prepared.near_ttl_us.filter(|_| fixed_item_count > 0)?;
-    let interval_us = refresh_interval(Duration::from_micros(near_ttl_us)).as_micros() as u64;
-    let mut refreshes = 0_u64;
+    let unbounded_item_count = prepared.lives.count_unbounded(fixed_items);
+    let is_bounded = prepared.near_ttl_us.is_some() || unbounded_item_count < fixed_items.len();
+    if fixed_items.is_empty() || !is_bounded {
+        return None;
+    }
+    let interval_us = prepared.near_ttl_us.map_or(u64::MAX, |near_ttl_us| {
+        refresh_interval(Duration::from_micros(near_ttl_us)).as_micros() as u64
+    });
+    let (mut refreshes, mut refreshed_with_ttls) = (0_u64, 0);
     for process_requests in &prepared.requests_by_instance {
+        let measured =
+            process_requests.iter().filter(|&&request| requests.contains(&(request as usize)));
+        let uses = measured.map(|&request| {
+            (prepared.times_us[request as usize], prepared.items_of(request as usize))
+        });
+        refreshed_with_ttls +=
+            prepared.lives.count_refreshed_keys(fixed_items, uses, prepared.near_ttl_us);
         let mut loaded_at_us = None;
         for &request in process_requests {
             let now_us = prepared.times_us[request as usize];
@@ -52,7 +66,7 @@ pub fn compute_refresh_forecast(
             }
         }
     }
-    let keys = refreshes * fixed_item_count as u64;
+    let keys = refreshes * unbounded_item_count as u64 + refreshed_with_ttls;
     let value = round_to_nanos(keys as f64 / requests.len().max(1) as f64);
     Some(Forecast { figure: REFRESHED_KEYS.to_owned(), value, low: value, high: value })
 }
@@ -324,7 +338,8 @@ mod tests {
         let near_ttl = |seconds| Some(Duration::from_secs(seconds));
         let forecast = |near_ttl, items| {
             let prepared = PreparedLog::new(&log, |_| true).with_near_ttl(near_ttl);
-            compute_refresh_forecast(&prepared, items, 2000..4000)
+            let items: Vec<u32> = (0..items).collect();
+            compute_refresh_forecast(&prepared, &items, 2000..4000)
         };
         // After 90 s of 100, by both: 22 or 23 times in 2,000 s.
         let refreshed = forecast(near_ttl(100), 50).unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use glasscache_strategy::never_kept::NeverRules;
 
+use super::item_lives::ItemLives;
 use super::tree::Tree;
 use crate::trace::log::{Items, NONE, RequestLog};
 
@@ -28,6 +29,8 @@ pub struct PreparedLog<'a> {
     pub(super) times_us: Vec<u64>,
     /// How long a process may serve a value that it keeps, in microseconds; `None`: for ever.
     pub(super) near_ttl_us: Option<u64>,
+    /// When items with a TTL were on the servers.
+    pub(super) lives: ItemLives,
     /// What no process keeps or fetches ahead of need.
     pub never: NeverRules,
     /// Whether each item is of it.
@@ -65,6 +68,7 @@ impl<'a> PreparedLog<'a> {
             accesses: 0,
             times_us: Vec::new(),
             near_ttl_us: None,
+            lives: ItemLives::default(),
             is_never_kept: log.items.keys.iter().map(is_never_kept).collect(),
             never,
             pages: Vec::new(),
@@ -92,6 +96,11 @@ impl<'a> PreparedLog<'a> {
             prepared.times_us.push(requests.times_us[log_index]);
             prepared.add_items(request, requests.calls_of(log_index), &mut last_request_of_item);
         }
+        let uses_of = |request: usize| {
+            let now_us = prepared.times_us[request];
+            prepared.items_of(request).iter().map(move |&item| (now_us, item))
+        };
+        prepared.lives = ItemLives::new(&log.items, (0..prepared.len()).flat_map(uses_of));
         prepared
     }
 
@@ -137,6 +146,14 @@ impl<'a> PreparedLog<'a> {
     #[must_use]
     pub fn with_near_ttl(mut self, near_ttl: Option<Duration>) -> Self {
         self.near_ttl_us = near_ttl.map(|near_ttl| near_ttl.as_micros() as u64);
+        self
+    }
+
+    /// The same requests, of items that stay on the servers as long as they are needed: of a replay, which stores them
+    /// without TTLs.
+    #[must_use]
+    pub fn without_ttls(mut self) -> Self {
+        self.lives = ItemLives::default();
         self
     }
 

@@ -32,11 +32,15 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
     let mut items = Items {
         parents: vec![NONE; item_count],
         sizes: vec![0; item_count],
+        ttls_s: Vec::new(),
         keys: numbering.keys.iter().map(|&key| key.to_owned()).collect(),
         changed: log.items.changed.clone(),
     };
     for (&new_number, &size) in new_numbers.iter().zip(&log.items.sizes) {
         items.sizes[new_number as usize] = size;
+    }
+    for (&new_number, &ttl_s) in new_numbers.iter().zip(&log.items.ttls_s) {
+        items.set_ttl_s(new_number, ttl_s);
     }
     for (parent, child) in &file.children {
         let child_number = numbering.number_by_key[child.as_str()] as usize;

@@ -8,6 +8,7 @@ use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
 use super::fixed::FixedSet;
+use super::item_lives::Keeping;
 use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
@@ -137,15 +138,19 @@ impl Replay<'_> {
                 self.prepared.items.len() + self.choices.learned.absent_keys()
             ],
             current_request: 0,
-            fetched_at_us: match self.prepared.near_ttl_us {
-                Some(_) => vec![0; self.prepared.items.len()],
-                None => Vec::new(),
+            kept_until_us: if self.prepared.near_ttl_us.is_some()
+                || !self.prepared.lives.are_unbounded()
+            {
+                vec![0; self.prepared.items.len()]
+            } else {
+                Vec::new()
             },
         };
         let mut fetch_list = Vec::new();
         let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
         for requests in &self.prepared.requests_by_instance {
             process.local_policy.clear();
+            process.kept_until_us.fill(0);
             let (start, end) = (
                 requests.partition_point(is_before(self.measured_requests.start)),
                 requests.partition_point(is_before(self.measured_requests.end)),
@@ -236,8 +241,8 @@ struct SimulatedProcess<'a, P> {
     /// The last request whose scope held each item.
     held_in_request: Vec<u32>,
     current_request: u32,
-    /// When the process fetched each item that it keeps; empty if it may serve it for ever.
-    fetched_at_us: Vec<u64>,
+    /// Until when the process serves each item that it keeps; empty if it serves all for ever.
+    kept_until_us: Vec<u64>,
 }
 
 impl<P> SimulatedProcess<'_, P> {
@@ -252,10 +257,20 @@ impl<P> SimulatedProcess<'_, P> {
 
     /// Whether a kept item may not be served any more.
     fn is_too_old(&self, item: u32) -> bool {
-        let fetched_at_us = self.fetched_at_us.get(item as usize);
-        fetched_at_us.zip(self.prepared.near_ttl_us).is_some_and(|(fetched_at_us, near_ttl_us)| {
-            self.now_us().saturating_sub(*fetched_at_us) >= near_ttl_us
-        })
+        let kept_until_us = self.kept_until_us.get(item as usize);
+        kept_until_us.is_some_and(|&kept_until_us| self.now_us() >= kept_until_us)
+    }
+
+    /// Until when the process serves an item that it fetches now; `None` if it does not keep it.
+    fn expiry_us(&self, item: u32) -> Option<u64> {
+        let now_us = self.now_us();
+        let by_age =
+            self.prepared.near_ttl_us.map_or(u64::MAX, |ttl_us| now_us.saturating_add(ttl_us));
+        match self.prepared.lives.keeping(item, now_us) {
+            Keeping::Unbounded => Some(by_age),
+            Keeping::Before(end_us) => Some(by_age.min(end_us)),
+            Keeping::Not => None,
+        }
     }
 
     fn is_absent(&self, item: u32) -> bool {
@@ -276,7 +291,11 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn has_fixed_value(&self, item: &u32) -> bool {
+        let lives = &self.prepared.lives;
         self.choices.fixed.contains(*item)
+            && (lives.are_unbounded()
+                || !self.is_too_old(*item)
+                || lives.was_refreshed(*item, self.now_us(), self.prepared.near_ttl_us))
     }
 
     fn scope_contains(&self, item: &u32) -> bool {
@@ -300,13 +319,17 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
 
     /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn near_insert(&mut self, item: &u32) {
-        if !self.is_absent(*item) {
-            let now_us = self.now_us();
-            if let Some(fetched_at_us) = self.fetched_at_us.get_mut(*item as usize) {
-                *fetched_at_us = now_us;
-            }
-            self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
+        if self.is_absent(*item) {
+            return;
         }
+        if !self.kept_until_us.is_empty() {
+            let Some(expiry_us) = self.expiry_us(*item) else { return };
+            self.kept_until_us[*item as usize] = expiry_us;
+        }
+        if self.choices.fixed.contains(*item) {
+            return;
+        }
+        self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
     }
 
     fn children(&self, item: &u32, fetch_list: &mut Vec<u32>) {
@@ -428,6 +451,28 @@ mod tests {
         };
         // The second request comes a microsecond after the first.
         assert_eq!((calls(2), calls(1)), (4, 8));
+    }
+
+    #[test]
+    fn a_kept_value_ends_with_its_item() {
+        let mut log = log_with_calls(None);
+        // Two requests more, of the same items; item 0 lives for 10 s, and what the first of them stores it does not keep.
+        let seconds = [0, 1, 2, 12];
+        log.requests.times_us = seconds.map(|second| second * 1_000_000).to_vec();
+        log.requests.numbers = vec![0, 1, 2, 3];
+        log.requests.instances = vec![0; 4];
+        log.requests.base_times_us = vec![1000; 4];
+        (log.requests.pages, log.requests.routes) = (vec![NONE; 4], vec![NONE; 4]);
+        log.requests.starts = vec![0, 5, 10, 15, 20];
+        log.requests.items = log.requests.items.repeat(2);
+        let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0)]).unwrap();
+        let calls = |log: &RequestLog, notation: &str| {
+            let prepared = PreparedLog::new(log, |_| true);
+            report(&prepared, &cost, &notation.parse().unwrap(), OPTIONS).all.calls
+        };
+        assert_eq!((calls(&log, "remote"), calls(&log, "lru:4")), (16, 4));
+        log.items.set_ttl_s(0, 10);
+        assert_eq!((calls(&log, "remote"), calls(&log, "lru:4")), (16, 6));
     }
 
     #[test]

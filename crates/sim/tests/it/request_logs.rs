@@ -93,6 +93,7 @@ fn any_log() -> impl Strategy<Value = RequestLog> {
             log.items.keys.push(format!("k{item}"));
             log.items.parents.push(if item == 0 { NONE } else { item / 2 });
             log.items.sizes.push(item * 100);
+            log.items.set_ttl_s(item, item % 3);
         }
         // The route names in the order of first use, as a reader numbers them.
         let log_requests = &mut log.requests;

@@ -100,7 +100,8 @@ impl Args {
         let servers = Address::parse_list(&self.target).map_err(|error| client_failure(&error))?;
         let (log, absent_keys) =
             self.prepare_log(&servers, &mut recorded_log, &mut strategy_file)?;
-        let prepared = PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true);
+        let prepared =
+            PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true).without_ttls();
         let plan = ReplayPlan {
             servers: &servers,
             strategy_file: &strategy_file,
@@ -157,7 +158,8 @@ impl Args {
         strategy_file: &mut StrategyFile,
     ) -> Result<(RequestLog, AbsentKeys), Failure> {
         let log = with_tree_of(recorded_log, strategy_file);
-        let prepared = PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true);
+        let prepared =
+            PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true).without_ttls();
         super::simulate::check_halves(&self.log_folder, &prepared)?;
         self.check_clients(prepared.instances())?;
         if self.fill {

@@ -81,6 +81,9 @@ fn append_item(
     items.keys.push(key.to_owned());
     let size = row.number("size", u32::MAX.into())?;
     items.sizes.push(size.unwrap_or(0) as u32);
+    if let Some(ttl_s) = row.number("ttl_s", u32::MAX.into())? {
+        items.set_ttl_s(number, ttl_s as u32);
+    }
     Ok(row.text("parent")?.map(str::to_owned))
 }
 
@@ -197,8 +200,11 @@ pub(super) fn write(
     for index in 0..log.items.len() {
         let parent = key_of(log.items.parents[index]);
         let size = Some(log.items.sizes[index]).filter(|&size| size != 0);
-        let line =
+        let mut line =
             serde_json::json!({"key": log.items.keys[index], "parent": parent, "size": size});
+        if let (Some(object), ttl_s @ 1..) = (line.as_object_mut(), log.items.ttl_s(index as u32)) {
+            object.insert("ttl_s".to_owned(), ttl_s.into());
+        }
         writeln!(items_output, "{line}")?;
     }
     let requests = &log.requests;

@@ -4,7 +4,7 @@ use super::jsonl::intern_route;
 use super::{Items, NONE, RecordedCalls, RequestLog, Requests};
 use std::collections::HashMap;
 
-/// Joins the parts. An item's parent and size are those of the last part that knows them, but a parent that would make
+/// Joins the parts. An item's parent, size and TTL are those of the last part that knows them, but a parent that would make
 /// an item its own ancestor is left out; requests of equal time stay in the order of the parts.
 pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
     let mut merged = MergedLog::default();
@@ -41,6 +41,7 @@ impl MergedLog {
             if part.items.sizes[row] != 0 {
                 self.items.sizes[merged_item] = part.items.sizes[row];
             }
+            self.items.set_ttl_s(merged_item as u32, part.items.ttl_s(row as u32));
         }
         self.items.changed.extend(part.items.changed.iter().cloned());
         let (part_requests, requests) = (&part.requests, &mut self.requests);

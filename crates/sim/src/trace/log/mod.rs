@@ -36,6 +36,9 @@ pub struct Items {
     pub parents: Vec<u32>,
     /// Bytes as stored remotely, 0 where unknown.
     pub sizes: Vec<u32>,
+    /// The TTL in seconds with which the application stored each item last, 0 where it has none or none is known;
+    /// shorter than the other columns if the last items have none.
+    pub ttls_s: Vec<u32>,
     /// Keys that the application changes in place, read or not, and patterns of such keys
     /// ([`glasscache_strategy::never_kept`]); in no file of the items.
     pub changed: BTreeSet<String>,
@@ -50,6 +53,23 @@ impl Items {
     /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
+    }
+
+    /// The TTL of an item in seconds, 0 where it has none or none is known.
+    pub fn ttl_s(&self, item: u32) -> u32 {
+        self.ttls_s.get(item as usize).copied().unwrap_or(0)
+    }
+
+    /// Notes the TTL in seconds with which an item was stored; 0 says nothing.
+    pub fn set_ttl_s(&mut self, item: u32, ttl_s: u32) {
+        let index = item as usize;
+        if ttl_s == 0 {
+            return;
+        }
+        if self.ttls_s.len() <= index {
+            self.ttls_s.resize(index + 1, 0);
+        }
+        self.ttls_s[index] = ttl_s;
     }
 
     /// What is not kept, by the items that the application changes in place.
@@ -165,7 +185,7 @@ impl RequestLog {
         Ok(log)
     }
 
-    /// Joins the parts of one log: the same key is one item, with the parent and the size of the last part that knows
+    /// Joins the parts of one log: the same key is one item, with parent, size and TTL of the last part that knows
     /// them, and the requests are in the order of their time. Of parents that form a cycle only across parts, one is
     /// left out. `name` appears in errors.
     ///

@@ -97,6 +97,7 @@ fn read_items<S: ChunkReader + 'static>(
         Some(parquet_file.require("key", parquet_file.find_string_column("key")?)?),
         parquet_file.find_number_column("parent")?,
         parquet_file.find_number_column("size")?,
+        parquet_file.find_number_column("ttl_s")?,
     ];
     let mut items = Items::default();
     let item_max = u64::from(NONE - 1);
@@ -124,6 +125,10 @@ fn read_items<S: ChunkReader + 'static>(
         );
         let sizes = read_numbers(&mut decoders[3], &rows, u32::MAX.into())?;
         items.sizes.extend(sizes.into_iter().map(number_or(0)));
+        let ttls_s = read_numbers(&mut decoders[4], &rows, u32::MAX.into())?;
+        for (ttl_s, item) in ttls_s.into_iter().map(number_or(0)).zip(rows.start as u32..) {
+            items.set_ttl_s(item, ttl_s);
+        }
         Ok(())
     })?;
     check_keys(file, &items.keys)?;

@@ -11,6 +11,7 @@ const ITEMS_SCHEMA: &str = "message items {
     required binary key (STRING);
     optional int32 parent (INTEGER(32, false));
     optional int32 size (INTEGER(32, false));
+    optional int32 ttl_s (INTEGER(32, false));
 }";
 
 const REQUESTS_SCHEMA: &str = "message requests {
@@ -56,7 +57,7 @@ fn row_groups(row_count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..row_count).step_by(GROUP_ROWS).map(move |start| start..row_count.min(start + GROUP_ROWS))
 }
 
-fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
+fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 5] {
     let items = &log.items;
     let to_byte_array = |key: &String| ByteArray::from(key.as_str());
     let required_ints = |values: Vec<i32>| Column::Ints { values, definition_levels: None };
@@ -69,7 +70,8 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
         Column::nullable_numbers(
             items.parents[rows.clone()].iter().map(|&parent| optional_number(parent)),
         ),
-        Column::nullable_numbers(items.sizes[rows].iter().map(|&size| (size != 0).then_some(size))),
+        Column::nullable_numbers(items.sizes[rows.clone()].iter().map(|&size| known_number(size))),
+        Column::nullable_numbers(rows.map(|row| known_number(items.ttl_s(row as u32)))),
     ]
 }
 
@@ -105,6 +107,11 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 11] {
 /// Nulls where calls are unknown.
 fn times_column(requests: &Requests, rows: Range<usize>, number: fn(CallTimes) -> u32) -> Column {
     Column::nullable_numbers(rows.map(|row| requests.calls.of(row).map(|(_, times)| number(times))))
+}
+
+/// A number that is 0 where it is unknown.
+fn known_number(number: u32) -> Option<u32> {
+    (number != 0).then_some(number)
 }
 
 fn optional_number(number: u32) -> Option<u32> {

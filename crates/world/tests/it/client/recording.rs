@@ -61,6 +61,7 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
             assert_eq!(keys_of_request(&log, 0), read_keys);
             assert_eq!(log.items.keys, ["a", "absent", "course:1", "b", "a b", "c"]);
             assert_eq!(log.items.sizes, [5, 0, 0, 2, 0, 3]);
+            assert_eq!(log.items.ttls_s, [100, 0, 0, 100, 0, 60]);
             assert_eq!(log.items.parents, [NONE, 2, NONE, 2, 2, 2]);
             let meta_text = std::fs::read_to_string(folder.path().join("meta.json")).unwrap();
             let compact_meta: String = meta_text.split_whitespace().collect();
@@ -81,7 +82,7 @@ fn record_calls(either_client: &EitherClient, budget: &Budget<'_>) {
     both!(either_client, get_and_touch(key_a, 100, budget)).unwrap();
     both!(either_client, inspect(key_a, budget)).unwrap();
     let items = [item("n:b", b"12"), item("n:c", b"123")];
-    both!(either_client, store_many(mode, &items, 0, budget)).unwrap();
+    both!(either_client, store_many(mode, &items, 60, budget)).unwrap();
     let keys = [b"b".as_slice(), b"a b", b"c"];
     both!(either_client, get_many(&keys, &course_budget)).unwrap();
     both!(either_client, delete(wire_key("n:b"), false, budget)).unwrap();
