@@ -17,7 +17,6 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _at_exit, _native
@@ -385,10 +384,8 @@ def _begin_write_record(
 
 def _note_ttl(request: _native.RecordedRequest, key_or_values: Any, ttl: Any) -> None:
     """Note the ttl of a key, or of those of a mapping; what is neither, the call itself refuses."""
-    if isinstance(key_or_values, Mapping):
-        request.note_ttl(list(key_or_values), ttl)
-    else:
-        request.note_ttl([key_or_values], ttl)
+    keys = list(key_or_values) if hasattr(key_or_values, "keys") else [key_or_values]
+    request.note_ttl(keys, ttl)
 
 
 def _noting_changes(begin_record: _BeginRecord) -> _BeginRecord:
