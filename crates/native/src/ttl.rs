@@ -39,7 +39,7 @@ impl<'py> FromPyObject<'_, 'py> for Ttl {
     }
 }
 
-/// A TTL as whole seconds; `None` if it is no number of seconds from now, or so many that they are sent as a Unix time.
+/// A TTL in whole seconds; `None` for 0, a negative one, and one so long that it is sent as a Unix time.
 pub(crate) fn whole_ttl_s(Ttl(ttl): Ttl) -> Option<u32> {
     let is_relative = ttl > 0.0 && ttl <= RELATIVE_EXPTIME_MAX_S as f64;
     is_relative.then_some(ttl.ceil() as u32)

@@ -66,7 +66,7 @@ struct SocketSettings {
     file: Option<SocketFile>,
 }
 
-/// Who may connect to a unix socket.
+/// The permissions of a unix socket.
 #[derive(Clone, Copy)]
 struct SocketFile {
     mode: u32,

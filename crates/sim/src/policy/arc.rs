@@ -135,12 +135,7 @@ impl<W: Weights> Policy for Arc<W> {
 
 impl<W: Weights> Removable for Arc<W> {
     fn remove(&mut self, id: u32) {
-        let weight = self.weights.of(id);
-        match queue_of(self.locations[id as usize]) {
-            T1 => self.t1.subtract_member(weight),
-            T2 => self.t2.subtract_member(weight),
-            _ => return,
-        }
-        self.locations[id as usize] = 0;
+        let (locations, weight) = (&mut self.locations, self.weights.of(id));
+        let _ = self.t1.remove(locations, id, weight) || self.t2.remove(locations, id, weight);
     }
 }

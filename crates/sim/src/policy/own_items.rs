@@ -173,13 +173,9 @@ impl<W: Weights> Policy for OwnItems<W> {
 
 impl<W: Weights> Removable for OwnItems<W> {
     fn remove(&mut self, id: u32) {
-        let weight = self.weights.of(id);
-        match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small_queue.subtract_member(weight),
-            MAIN_QUEUE => self.main_queue.subtract_member(weight),
-            _ => return,
-        }
-        self.locations[id as usize] = 0;
+        let (locations, weight) = (&mut self.locations, self.weights.of(id));
+        let _ = self.small_queue.remove(locations, id, weight)
+            || self.main_queue.remove(locations, id, weight);
     }
 }
 

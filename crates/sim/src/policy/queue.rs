@@ -76,6 +76,17 @@ impl Queue {
         self.weight -= weight;
     }
 
+    /// Removes an object and clears its location; false if it is not a member.
+    pub(super) fn remove(&mut self, locations: &mut Locations, id: u32, weight: u64) -> bool {
+        let location = &mut locations[id as usize];
+        let is_member = *location & !POSITION_MASK == self.location_bits;
+        if is_member {
+            *location = 0;
+            self.subtract_member(weight);
+        }
+        is_member
+    }
+
     /// Removes the oldest member and clears its location.
     #[inline]
     pub(super) fn pop(

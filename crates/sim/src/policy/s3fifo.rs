@@ -4,7 +4,7 @@
 //! 3 (Yang et al., SOSP 2023). No object moves on a hit: one byte an object holds where it is and its uses.
 
 use super::ghost::Ghost;
-use super::queue::{Locations, Queue, queue_of};
+use super::queue::{Locations, Queue};
 use super::{Policy, Removable, Weights, capacity_share};
 
 /// Uses are the low bits of a state, counted up to 3.
@@ -123,13 +123,11 @@ impl<W: Weights> Policy for S3Fifo<W> {
 
 impl<W: Weights> Removable for S3Fifo<W> {
     fn remove(&mut self, id: u32) {
-        let weight = self.weights.of(id);
-        match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small_queue.subtract_member(weight),
-            MAIN_QUEUE => self.main_queue.subtract_member(weight),
-            _ => return,
+        let (locations, weight) = (&mut self.locations, self.weights.of(id));
+        if self.small_queue.remove(locations, id, weight)
+            || self.main_queue.remove(locations, id, weight)
+        {
+            self.states[id as usize] = 0;
         }
-        self.locations[id as usize] = 0;
-        self.states[id as usize] = 0;
     }
 }

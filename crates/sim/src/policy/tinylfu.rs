@@ -141,13 +141,9 @@ impl<W: Weights> Policy for TinyLfu<W> {
 
 impl<W: Weights> Removable for TinyLfu<W> {
     fn remove(&mut self, id: u32) {
-        let weight = self.weights.of(id);
-        match queue_of(self.locations[id as usize]) {
-            WINDOW => self.window.subtract_member(weight),
-            PROBATION => self.probation.subtract_member(weight),
-            PROTECTED => self.protected.subtract_member(weight),
-            _ => return,
-        }
-        self.locations[id as usize] = 0;
+        let (locations, weight) = (&mut self.locations, self.weights.of(id));
+        let _ = self.window.remove(locations, id, weight)
+            || self.probation.remove(locations, id, weight)
+            || self.protected.remove(locations, id, weight);
     }
 }

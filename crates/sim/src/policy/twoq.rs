@@ -75,12 +75,8 @@ impl<W: Weights> Policy for TwoQ<W> {
 
 impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
-        let weight = self.weights.of(id);
-        match queue_of(self.locations[id as usize]) {
-            FRESH_QUEUE => self.fresh_queue.subtract_member(weight),
-            MAIN_QUEUE => self.main_queue.subtract_member(weight),
-            _ => return,
-        }
-        self.locations[id as usize] = 0;
+        let (locations, weight) = (&mut self.locations, self.weights.of(id));
+        let _ = self.fresh_queue.remove(locations, id, weight)
+            || self.main_queue.remove(locations, id, weight);
     }
 }

@@ -38,7 +38,7 @@ pub fn compute_refresh_forecast(
     fixed_items: &[u32],
     requests: Range<usize>,
 ) -> Option<Forecast> {
-    let unbounded_item_count = prepared.lives.count_unbounded(fixed_items);
+    let unbounded_item_count = prepared.lifetimes.count_unbounded(fixed_items);
     let is_bounded = prepared.near_ttl_us.is_some() || unbounded_item_count < fixed_items.len();
     if fixed_items.is_empty() || !is_bounded {
         return None;
@@ -54,7 +54,7 @@ pub fn compute_refresh_forecast(
             (prepared.times_us[request as usize], prepared.items_of(request as usize))
         });
         refreshed_with_ttls +=
-            prepared.lives.count_refreshed_keys(fixed_items, uses, prepared.near_ttl_us);
+            prepared.lifetimes.count_refreshed_keys(fixed_items, uses, prepared.near_ttl_us);
         let mut loaded_at_us = None;
         for &request in process_requests {
             let now_us = prepared.times_us[request as usize];

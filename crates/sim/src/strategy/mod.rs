@@ -15,7 +15,7 @@ pub mod figures;
 mod figures_json;
 pub mod fixed;
 pub mod forecast;
-mod item_lives;
+mod item_lifetimes;
 pub mod latency_sample;
 pub mod latency_table;
 pub mod learn;

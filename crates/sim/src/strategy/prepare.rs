@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_strategy::never_kept::NeverRules;
 
-use super::item_lives::ItemLives;
+use super::item_lifetimes::ItemLifetimes;
 use super::tree::Tree;
 use crate::trace::log::{Items, NONE, RequestLog};
 
@@ -30,7 +30,7 @@ pub struct PreparedLog<'a> {
     /// How long a process may serve a value that it keeps, in microseconds; `None`: for ever.
     pub(super) near_ttl_us: Option<u64>,
     /// When items with a TTL were on the servers.
-    pub(super) lives: ItemLives,
+    pub(super) lifetimes: ItemLifetimes,
     /// What no process keeps or fetches ahead of need.
     pub never: NeverRules,
     /// Whether each item is of it.
@@ -68,7 +68,7 @@ impl<'a> PreparedLog<'a> {
             accesses: 0,
             times_us: Vec::new(),
             near_ttl_us: None,
-            lives: ItemLives::default(),
+            lifetimes: ItemLifetimes::default(),
             is_never_kept: log.items.keys.iter().map(is_never_kept).collect(),
             never,
             pages: Vec::new(),
@@ -100,7 +100,7 @@ impl<'a> PreparedLog<'a> {
             let now_us = prepared.times_us[request];
             prepared.items_of(request).iter().map(move |&item| (now_us, item))
         };
-        prepared.lives = ItemLives::new(&log.items, (0..prepared.len()).flat_map(uses_of));
+        prepared.lifetimes = ItemLifetimes::new(&log.items, (0..prepared.len()).flat_map(uses_of));
         prepared
     }
 
@@ -153,7 +153,7 @@ impl<'a> PreparedLog<'a> {
     /// without TTLs.
     #[must_use]
     pub fn without_ttls(mut self) -> Self {
-        self.lives = ItemLives::default();
+        self.lifetimes = ItemLifetimes::default();
         self
     }
 

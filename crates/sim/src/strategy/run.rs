@@ -8,7 +8,7 @@ use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
 use super::fixed::FixedSet;
-use super::item_lives::Keeping;
+use super::item_lifetimes::Keeping;
 use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
@@ -139,7 +139,7 @@ impl Replay<'_> {
             ],
             current_request: 0,
             kept_until_us: if self.prepared.near_ttl_us.is_some()
-                || !self.prepared.lives.are_unbounded()
+                || !self.prepared.lifetimes.are_unbounded()
             {
                 vec![0; self.prepared.items.len()]
             } else {
@@ -266,7 +266,7 @@ impl<P> SimulatedProcess<'_, P> {
         let now_us = self.now_us();
         let by_age =
             self.prepared.near_ttl_us.map_or(u64::MAX, |ttl_us| now_us.saturating_add(ttl_us));
-        match self.prepared.lives.keeping(item, now_us) {
+        match self.prepared.lifetimes.keeping(item, now_us) {
             Keeping::Unbounded => Some(by_age),
             Keeping::Before(end_us) => Some(by_age.min(end_us)),
             Keeping::Not => None,
@@ -291,11 +291,11 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn has_fixed_value(&self, item: &u32) -> bool {
-        let lives = &self.prepared.lives;
+        let lifetimes = &self.prepared.lifetimes;
         self.choices.fixed.contains(*item)
-            && (lives.are_unbounded()
+            && (lifetimes.are_unbounded()
                 || !self.is_too_old(*item)
-                || lives.was_refreshed(*item, self.now_us(), self.prepared.near_ttl_us))
+                || lifetimes.was_refreshed(*item, self.now_us(), self.prepared.near_ttl_us))
     }
 
     fn scope_contains(&self, item: &u32) -> bool {

@@ -147,7 +147,8 @@ fn write_fills(shared: &Shared, out: &mut Exposition) {
     out.single("glasscache_leases_total", Kind::Counter, "Leases that were given.", leases);
 }
 
-/// The live curve, and whether what it expected of the last change of the limit came; nothing while there is no curve.
+/// The live curve, and its forecast of the last change of the limit with what was measured; nothing while there is no
+/// curve.
 fn write_curve(curve: &LiveCurve, out: &mut Exposition) {
     type Read = fn(&CurvePoint) -> f64;
     let metrics: [(&str, &str, Read); 3] = [

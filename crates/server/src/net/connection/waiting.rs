@@ -2,7 +2,7 @@
 //! (`shared/slow_commands`).
 //!
 //! A command that has to wait is timed from the iteration in which it was received to that in which nothing of it is left to
-//! do. That its client has not sent it in full is no wait.
+//! do. The time until its client has sent it in full does not count.
 
 use std::time::{Duration, Instant};
 

@@ -10,13 +10,13 @@ use glasscache_strategy::fixed_set::{REFRESH_AHEAD_DIVISOR, shortest_refresh_int
 
 use crate::trace::log::Items;
 
-/// A second. Servers count whole ones, so that an item lives for up to one less than its TTL, and a client that reads how
+/// A second. Servers count whole ones, so an item lives up to one less than its TTL, and a client that reads how
 /// many are left takes one off (`compute_expiry` of the client's near cache).
 const SECOND_US: u64 = 1_000_000;
 
 /// The stores of the items that have a TTL.
 #[derive(Debug, Default)]
-pub(super) struct ItemLives {
+pub(super) struct ItemLifetimes {
     ttls_us: Vec<u64>,
     /// The times at which each item was stored; empty if no item has a TTL.
     stored_at_us: Vec<Vec<u64>>,
@@ -33,24 +33,24 @@ pub(super) enum Keeping {
     Not,
 }
 
-impl ItemLives {
-    /// The lives of items that are used in this order, each at a time in microseconds.
+impl ItemLifetimes {
+    /// The lifetimes of items that are used in this order, each at a time in microseconds.
     pub(super) fn new(items: &Items, uses: impl Iterator<Item = (u64, u32)>) -> Self {
         if items.ttls_s.iter().all(|&ttl_s| ttl_s == 0) {
             return Self::default();
         }
         let ttls_us = (0..items.len() as u32).map(|item| u64::from(items.ttl_s(item)) * 1_000_000);
-        let mut lives =
+        let mut lifetimes =
             Self { ttls_us: ttls_us.collect(), stored_at_us: vec![Vec::new(); items.len()] };
         for (now_us, item) in uses {
-            let last_stored_us = lives.stored_at_us[item as usize].last();
+            let last_stored_us = lifetimes.stored_at_us[item as usize].last();
             let is_stored = last_stored_us
-                .is_some_and(|&stored_at_us| now_us < lives.end_us(item, stored_at_us));
-            if lives.is_bounded(item) && !is_stored {
-                lives.stored_at_us[item as usize].push(now_us);
+                .is_some_and(|&stored_at_us| now_us < lifetimes.end_us(item, stored_at_us));
+            if lifetimes.is_bounded(item) && !is_stored {
+                lifetimes.stored_at_us[item as usize].push(now_us);
             }
         }
-        lives
+        lifetimes
     }
 
     /// Whether no item has a TTL.
@@ -176,44 +176,47 @@ mod tests {
     use super::*;
 
     /// Item 0 has a TTL of 10 s and is used each second from the first to the 25th; item 1 has none.
-    fn lives() -> ItemLives {
+    fn lifetimes() -> ItemLifetimes {
         let items = Items { sizes: vec![1, 1], ttls_s: vec![10], ..Items::default() };
         let uses = (1..=25).flat_map(|second| [(second * SECOND_US, 0), (second * SECOND_US, 1)]);
-        ItemLives::new(&items, uses)
+        ItemLifetimes::new(&items, uses)
     }
 
     #[test]
     fn an_item_is_stored_at_its_first_use_after_it_expired_and_kept_from_the_next_read_on() {
-        let lives = lives();
-        assert_eq!(lives.stored_at_us, [vec![SECOND_US, 11 * SECOND_US, 21 * SECOND_US], vec![]]);
-        let keeping = |second| lives.keeping(0, second * SECOND_US);
+        let lifetimes = lifetimes();
+        assert_eq!(
+            lifetimes.stored_at_us,
+            [vec![SECOND_US, 11 * SECOND_US, 21 * SECOND_US], vec![]]
+        );
+        let keeping = |second| lifetimes.keeping(0, second * SECOND_US);
         assert_eq!([keeping(0), keeping(1), keeping(11)], [Keeping::Not; 3]);
         assert_eq!([keeping(2), keeping(9)], [Keeping::Before(10 * SECOND_US); 2]);
         assert_eq!(keeping(12), Keeping::Before(20 * SECOND_US));
-        assert_eq!(lives.keeping(0, 10 * SECOND_US), Keeping::Not);
-        assert_eq!(lives.keeping(1, SECOND_US), Keeping::Unbounded);
-        assert!(!lives.are_unbounded());
-        assert!(ItemLives::new(&Items::default(), std::iter::empty()).are_unbounded());
+        assert_eq!(lifetimes.keeping(0, 10 * SECOND_US), Keeping::Not);
+        assert_eq!(lifetimes.keeping(1, SECOND_US), Keeping::Unbounded);
+        assert!(!lifetimes.are_unbounded());
+        assert!(ItemLifetimes::new(&Items::default(), std::iter::empty()).are_unbounded());
     }
 
     #[test]
     fn a_refresh_brings_an_item_after_its_store() {
-        let lives = lives();
+        let lifetimes = lifetimes();
         // Refreshes every 3 s: the items stored after 1, 11 and 21 s are fetched after 3, 12 and 21 s, and served until a
         // second before they end.
-        let has = |second| lives.was_refreshed(0, second * SECOND_US, Some(6 * SECOND_US));
+        let has = |second| lifetimes.was_refreshed(0, second * SECOND_US, Some(6 * SECOND_US));
         let seconds_without: Vec<u64> = (0..=25).filter(|&second| !has(second)).collect();
         assert_eq!(seconds_without, [0, 1, 2, 10, 11, 20]);
-        assert!(lives.was_refreshed(1, 0, None));
-        assert_eq!(lives.count_unbounded(&[0, 1]), 1);
+        assert!(lifetimes.was_refreshed(1, 0, None));
+        assert_eq!(lifetimes.count_unbounded(&[0, 1]), 1);
     }
 
     #[test]
     fn a_refresh_fetches_what_was_stored_and_not_read_since_and_what_is_about_to_expire() {
-        let lives = lives();
+        let lifetimes = lifetimes();
         let refreshed_keys = |used_items: &[u32], seconds: &[u64], near_ttl_s: u64| {
             let uses = seconds.iter().map(|second| (second * SECOND_US, used_items));
-            lives.count_refreshed_keys(&[0, 1], uses, Some(near_ttl_s * SECOND_US))
+            lifetimes.count_refreshed_keys(&[0, 1], uses, Some(near_ttl_s * SECOND_US))
         };
         // After 3, 12 and 21 s.
         assert_eq!(refreshed_keys(&[1], &[0, 25], 6), 3);
