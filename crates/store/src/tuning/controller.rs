@@ -8,20 +8,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use super::gains::{ERRORS_MIN, Gains, WINDOWS_IN_A_ROW, margin};
+use super::switch_record::{Outcome, SwitchReason, SwitchRecord};
+use super::trial::Trial;
 use super::window::{MissCosts, Window};
-
-/// Windows in a row in which a candidate has to be better, or a forecast has to be missed.
-const WINDOWS_IN_A_ROW: u32 = 4;
-
-/// A gain below this share of the misses is not worth a switch.
-const GAIN_SHARE_MIN: f64 = 0.01;
-
-/// Standard errors by which a gain has to exceed zero.
-const ERRORS_MIN: f64 = 3.0;
-
-/// Standard errors over the windows by which the gain of a rehearsal has to exceed zero. The load of these windows is the
-/// same with and without the switch, so less is asked than over the keys.
-const WINDOW_ERRORS_MIN: f64 = 0.75;
 
 /// Windows after a switch in which the cache still holds what its old settings kept.
 const SETTLING_WINDOWS: u32 = 1;
@@ -32,9 +22,6 @@ const TRIAL_WINDOWS: u32 = 8;
 /// The fewest windows of a rehearsal, and the most.
 const REHEARSAL_WINDOWS: (u32, u32) = (3, 16);
 
-/// Losses that are forgiven to a switch that has earned at least four times as much, in margins.
-const FORGIVEN_MARGINS_MAX: f64 = 12.0;
-
 /// Windows without a switch after one that failed: the first time, and at most.
 const WAIT_WINDOWS: (u32, u32) = (4, 64);
 
@@ -44,84 +31,11 @@ const SILENT_REQUESTS_PER_ITEM: u64 = 2;
 /// Switches that are kept for reports.
 const RECORDS_MAX: usize = 64;
 
+/// Forecasts whose errors widen the interval of the next one.
+const CHECKED_FORECASTS: usize = 8;
+
 /// Windows whose ratio between the cache and its miniature is kept.
 const RATIOS_KEPT: usize = 8;
-
-/// What a miss costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Goal {
-    /// Every miss costs the same.
-    #[default]
-    Objects,
-    /// A miss costs the bytes of its item.
-    Bytes,
-    /// A miss costs the time that it takes to compute or fetch the item.
-    Time,
-}
-
-impl Goal {
-    /// All goals, the default first.
-    pub const ALL: [Goal; 3] = [Goal::Objects, Goal::Bytes, Goal::Time];
-
-    /// Its name in settings and statistics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Goal::Objects => "objects",
-            Goal::Bytes => "bytes",
-            Goal::Time => "time",
-        }
-    }
-
-    /// The goal of this name.
-    pub fn by_name(name: &str) -> Option<Goal> {
-        Goal::ALL.into_iter().find(|goal| goal.name() == name)
-    }
-
-    /// The cost of a miss of an item of so many bytes that takes so many microseconds to compute.
-    pub fn miss_cost(self, bytes: impl FnOnce() -> u64, time_us: impl FnOnce() -> u64) -> u64 {
-        match self {
-            Goal::Objects => 1,
-            Goal::Bytes => bytes(),
-            Goal::Time => time_us(),
-        }
-    }
-}
-
-/// Why the settings were changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SwitchReason {
-    /// A candidate was better in several windows in a row.
-    Better,
-    /// The cache missed more than the forecast said.
-    ForecastMissed,
-    /// The settings before would miss less; after the trial, the default.
-    BeforeBetter,
-    /// The trial of the last switch could not be completed.
-    Untested,
-}
-
-impl SwitchReason {
-    /// The name in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            SwitchReason::Better => "better",
-            SwitchReason::ForecastMissed => "forecast_missed",
-            SwitchReason::BeforeBetter => "before_better",
-            SwitchReason::Untested => "untested",
-        }
-    }
-}
-
-impl fmt::Display for SwitchReason {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            SwitchReason::Better => "fewer misses in four windows in a row",
-            SwitchReason::ForecastMissed => "more misses than were forecast",
-            SwitchReason::BeforeBetter => "earlier settings would miss less",
-            SwitchReason::Untested => "the change could not be compared with its forecast",
-        })
-    }
-}
 
 /// Why nothing is changed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -177,138 +91,11 @@ pub enum Action {
     EndCopy,
 }
 
-/// What a switch brought, as a share of the misses that the settings before it would have had.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Outcome {
-    /// Windows that were compared.
-    pub windows: u32,
-    /// The gain that came; negative: more misses.
-    pub gain: f64,
-}
-
-/// One switch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SwitchRecord {
-    /// Gets since the start.
-    pub requests: u64,
-    /// The time in seconds, where there is a clock.
-    pub now_s: Option<u64>,
-    /// Candidate before.
-    pub from: usize,
-    /// Candidate after.
-    pub to: usize,
-    /// Why.
-    pub reason: SwitchReason,
-    /// The expected gain, as a share of the misses before.
-    pub expected: f64,
-    /// How far the gain may be from it (95 %).
-    pub error: f64,
-    /// What came in the eight windows after it, or until the next switch.
-    pub came: Outcome,
-    /// Whether it was taken back, because the forecast was missed or earlier settings became better.
-    pub is_undone: bool,
-}
-
-impl SwitchRecord {
-    /// The expected gain and how far it may be off; `None` where the switch only takes another one back.
-    pub fn forecast(&self) -> Option<(f64, f64)> {
-        (self.reason == SwitchReason::Better).then_some((self.expected, self.error))
-    }
-
-    /// The gain that came; `None` if nothing was compared.
-    pub fn came_gain(&self) -> Option<f64> {
-        (self.came.windows > 0).then_some(self.came.gain)
-    }
-
-    /// Whether what came is inside the interval of the forecast; `None` if nothing was forecast or compared.
-    pub fn is_forecast_met(&self) -> Option<bool> {
-        let ((expected, error), came) = self.forecast().zip(self.came_gain())?;
-        Some((came - expected).abs() <= error)
-    }
-}
-
-/// Gains in the windows of an experiment, as shares of the cost without it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Gains {
-    windows: u32,
-    cost: f64,
-    gain: f64,
-    variance: f64,
-    /// Sum and sum of squares of the windows' shares.
-    shares: f64,
-    squares: f64,
-}
-
-impl Gains {
-    fn add(&mut self, cost: f64, gain: f64, error: f64) {
-        let share = gain / cost.max(1.0);
-        self.windows += 1;
-        self.cost += cost;
-        self.gain += gain;
-        self.variance += error * error;
-        self.shares += share;
-        self.squares += share * share;
-    }
-
-    fn share(&self) -> f64 {
-        self.gain / self.cost.max(1.0)
-    }
-
-    /// Whether the gain is worth a switch, and certain over keys and windows.
-    fn is_certain(&self) -> bool {
-        let window_error = self.deviation() / f64::from(self.windows.max(1)).sqrt();
-        self.gain > margin(self.cost, self.variance.sqrt())
-            && self.share() > WINDOW_ERRORS_MIN * window_error
-    }
-
-    /// The standard deviation of the windows' shares.
-    fn deviation(&self) -> f64 {
-        let windows = f64::from(self.windows.max(2));
-        let variance = (self.squares - self.shares * self.shares / windows) / (windows - 1.0);
-        variance.max(0.0).sqrt()
-    }
-
-    /// Half of a 95 % interval of the share: how it differs between windows and between keys, and one per cent for
-    /// what a miniature cannot show.
-    fn interval(&self) -> f64 {
-        let error = self.variance.sqrt() / self.cost.max(1.0);
-        2.0 * self.deviation().hypot(error) + GAIN_SHARE_MIN
-    }
-}
-
 /// A switch that is tried in miniature.
 #[derive(Debug, Clone, Copy)]
 struct Rehearsal {
     candidate: usize,
     gains: Gains,
-}
-
-/// What is known since the last switch.
-#[derive(Debug, Clone, Copy, Default)]
-struct Trial {
-    windows: u32,
-    windows_above_forecast: u32,
-    /// Losses in the last windows in a row, in margins of a certain loss.
-    loss_margins: f64,
-    /// Gains, in the same margins.
-    earned_margins: f64,
-    /// What the settings before would have cost, and what the cache did cost.
-    cost_before: f64,
-    cost_now: f64,
-}
-
-impl Trial {
-    fn count_margins(&mut self, loss_margins: f64) {
-        self.loss_margins =
-            if loss_margins >= 1.0 { self.loss_margins + loss_margins } else { 0.0 };
-        self.earned_margins += (-loss_margins).max(0.0);
-    }
-
-    /// Whether the losses in a row are those of four windows, or more if the switch has earned more.
-    fn has_lost_too_much(&self) -> bool {
-        let forgiven_margins = (self.earned_margins / 4.0).min(FORGIVEN_MARGINS_MAX);
-        self.loss_margins >= f64::from(WINDOWS_IN_A_ROW) + forgiven_margins
-    }
 }
 
 /// Chooses among candidates.
@@ -443,7 +230,7 @@ impl Controller {
         self.streaks.fill(0);
         self.rehearsal = None;
         self.ratios.clear();
-        self.trial = Trial { windows: TRIAL_WINDOWS, ..Trial::default() };
+        self.trial = Trial::ended(TRIAL_WINDOWS);
     }
 
     fn update_streaks(&mut self, window: &Window<'_>) {
@@ -496,7 +283,7 @@ impl Controller {
             trial.cost_now += window.live_cost;
             let gain = 1.0 - trial.cost_now / trial.cost_before.max(1.0);
             record.came = Outcome { windows: trial.windows, gain };
-            let forecast = cost_before * (1.0 - record.expected + record.error);
+            let forecast = cost_before * (1.0 - record.expected + trial.error);
             let by_chance = (forecast * window.miniature.dispersion()).sqrt();
             let error = by_chance.hypot(before.total() * deviation);
             let is_above = window.live_cost > forecast + ERRORS_MIN * error;
@@ -586,6 +373,16 @@ impl Controller {
         Some(Action::None)
     }
 
+    /// How far what came was from the last forecasts: the root of the mean square, 0 if none was checked.
+    fn forecast_deviation(&self) -> f64 {
+        let checked = self.records.iter().rev().filter_map(|record| {
+            let ((expected, _), came) = record.forecast().zip(record.came_gain())?;
+            Some((came - expected).powi(2))
+        });
+        let squares: Vec<f64> = checked.take(CHECKED_FORECASTS).collect();
+        (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
+    }
+
     fn switch(
         &mut self,
         window: &Window<'_>,
@@ -593,6 +390,8 @@ impl Controller {
         reason: SwitchReason,
         gains: &Gains,
     ) -> Action {
+        let rehearsal_error = gains.interval();
+        let error = rehearsal_error.max(2.0 * self.forecast_deviation());
         if self.records.len() == RECORDS_MAX {
             self.records.pop_front();
         }
@@ -603,24 +402,19 @@ impl Controller {
             to,
             reason,
             expected: gains.share(),
-            error: gains.interval(),
+            error,
             came: Outcome::default(),
             is_undone: false,
         });
         self.switch_count += 1;
         self.current = to;
-        self.trial = Trial::default();
+        self.trial = Trial::new(rehearsal_error);
         self.rehearsal = None;
         self.rehearsed.fill(false);
         self.streaks.fill(0);
         self.wait_reason = WaitReason::OnTrial;
         Action::Switch(to)
     }
-}
-
-/// What a difference has to exceed to count.
-fn margin(total: f64, error: f64) -> f64 {
-    (GAIN_SHARE_MIN * total).max(ERRORS_MIN * error)
 }
 
 #[cfg(test)]
@@ -715,6 +509,10 @@ mod tests {
         assert_eq!(waits, [4, 8, 16, 32, 64, 64]);
         assert!(run.controller.records().filter(|record| record.is_undone).count() == 6);
         assert_eq!((run.controller.switch_count(), run.controller.undo_count()), (12, 6));
+        // Half of the misses were to be avoided each time, and none were: the next forecasts say so.
+        let errors: Vec<_> = run.controller.records().filter_map(SwitchRecord::forecast).collect();
+        assert!(errors[0].1 < 0.05, "{errors:?}");
+        assert!(errors[1..].iter().all(|(expected, error)| error > expected), "{errors:?}");
     }
 
     #[test]
@@ -781,12 +579,5 @@ mod tests {
             run.window(default, other, if window % 3 == 0 { 3.0 } else { 1.0 });
         }
         assert!(run.controller.records().count() <= RECORDS_MAX);
-    }
-
-    #[test]
-    fn goals_weigh_misses() {
-        let cost = |goal: Goal| goal.miss_cost(|| 300, || 12_000);
-        assert!(Goal::ALL.iter().all(|goal| Goal::by_name(goal.name()) == Some(*goal)));
-        assert_eq!((cost(Goal::Objects), cost(Goal::Bytes), cost(Goal::Time)), (1, 300, 12_000));
     }
 }

@@ -1,8 +1,9 @@
 //! The miniatures of a cache whose settings are tuned, what is counted of them in a window, and what the controller makes
 //! of the counts.
 
-use super::controller::{Action, Controller, SwitchRecord, WaitReason};
+use super::controller::{Action, Controller, WaitReason};
 use super::settings::PolicySettings;
+use super::switch_record::SwitchRecord;
 use super::window::{MissCosts, Window, WindowLength};
 
 /// A cache in miniature whose settings can be changed; a copy of it goes on with what it holds.
