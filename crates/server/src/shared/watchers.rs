@@ -23,8 +23,15 @@ const WATCHERS_MAX: usize = 1000;
 /// Time between two times at which watchers are sent their lines and heartbeats.
 pub(crate) const SEND_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Most heartbeats a second for all watchers: a twentieth of a processor.
-const HEARTBEATS_PER_S_MAX: u32 = 10_000;
+/// All heartbeats together take at most so many thousandths of a processor. With what workers take to wake up for them
+/// that is less than a twentieth.
+const HEARTBEAT_SHARE_PERMILLE: u64 = 35;
+
+/// CPU time of a heartbeat until it is measured.
+const HEARTBEAT_CPU_NS: u64 = 4_000;
+
+/// A measured CPU time changes the mean by its difference divided by this.
+const MEAN_DIVISOR: u64 = 8;
 
 /// The lines of all watchers may take this part of the limit of `peer_memory`, and half as much again.
 const SHARE_DIVISOR: usize = 4;
@@ -117,6 +124,8 @@ pub(crate) struct Watchers {
     peer_memory: Arc<PeerMemory>,
     /// The number of watchers with heartbeats.
     heartbeat_count: AtomicUsize,
+    /// Mean CPU time of a heartbeat in ns.
+    heartbeat_cpu_ns: AtomicU64,
     registered: Mutex<Registered>,
     /// The time from which heartbeats count milliseconds.
     heartbeat_origin: Instant,
@@ -179,6 +188,7 @@ impl Watchers {
             last_line_id: AtomicU64::new(0),
             peer_memory,
             heartbeat_count: AtomicUsize::new(0),
+            heartbeat_cpu_ns: AtomicU64::new(HEARTBEAT_CPU_NS),
             registered: Mutex::default(),
             heartbeat_origin: Instant::now(),
         }
@@ -240,11 +250,24 @@ impl Watchers {
         self.heartbeat_count.store(count, Ordering::Relaxed);
     }
 
-    /// Time between two heartbeats of a watcher: [`SEND_INTERVAL`], longer if there are so many watchers that a
-    /// heartbeat for each would take a part of a processor.
+    /// Time between two heartbeats of a watcher: [`SEND_INTERVAL`], longer if there are so many watchers that their
+    /// heartbeats would take more than their share of a processor.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
-        let count = self.heartbeat_count.load(Ordering::Relaxed) as u32;
-        (Duration::from_secs(1) / HEARTBEATS_PER_S_MAX * count).max(SEND_INTERVAL)
+        let count = self.heartbeat_count.load(Ordering::Relaxed) as u64;
+        let cpu_ns = self.heartbeat_cpu_ns.load(Ordering::Relaxed);
+        let interval_ns = cpu_ns.saturating_mul(count * 1000) / HEARTBEAT_SHARE_PERMILLE;
+        Duration::from_nanos(interval_ns).max(SEND_INTERVAL)
+    }
+
+    /// Records the CPU time that sending to this many watchers took.
+    pub(crate) fn record_heartbeats(&self, sent_count: usize, cpu_time: Duration) {
+        let Some(sample_ns) = (cpu_time.as_nanos() as u64).checked_div(sent_count as u64) else {
+            return;
+        };
+        let mean_ns = self.heartbeat_cpu_ns.load(Ordering::Relaxed);
+        let mean_ns = mean_ns - mean_ns / MEAN_DIVISOR + sample_ns / MEAN_DIVISOR;
+        // Of two workers that record at the same time, one may lose its sample.
+        self.heartbeat_cpu_ns.store(mean_ns, Ordering::Relaxed);
     }
 
     /// A heartbeat, for a watcher that has been sent all lines so far.
@@ -510,8 +533,17 @@ mod tests {
             let filter = filter("mutations heartbeat");
             assert!(watchers.add(serial, filter, Waker::new().unwrap()).is_some());
         }
-        let heartbeats_per_s = 1000.0 / watchers.heartbeat_interval().as_secs_f64();
-        assert!(heartbeats_per_s <= f64::from(HEARTBEATS_PER_S_MAX) * 1.01, "{heartbeats_per_s}");
+        // However long a heartbeat takes, all of them take their share of a processor.
+        for cpu_us in [2, 14, 100] {
+            for _ in 0..100 {
+                watchers.record_heartbeats(100, Duration::from_micros(100 * cpu_us));
+            }
+            let heartbeats_per_s = 1000.0 / watchers.heartbeat_interval().as_secs_f64();
+            let processor_share = heartbeats_per_s * cpu_us as f64 / 1e6;
+            assert!((0.034..0.036).contains(&processor_share), "{cpu_us} us: {processor_share}");
+        }
+        watchers.record_heartbeats(0, Duration::from_secs(1));
+        assert!(watchers.heartbeat_interval() < Duration::from_secs(3), "nothing was sent");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
@@ -45,11 +46,18 @@ impl WatchingConnections {
 impl Worker {
     /// Sends watchers their pending lines and heartbeats if they are due.
     pub(super) fn serve_watchers(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.watching.last_sent_at) >= SEND_INTERVAL {
-            self.watching.last_sent_at = now;
-            let heartbeat_interval = self.shared.watchers.heartbeat_interval();
-            self.serve_watchers_where(|watcher| watcher.is_watch_due(now, heartbeat_interval));
+        if now.saturating_duration_since(self.watching.last_sent_at) < SEND_INTERVAL
+            || self.watching.slot_keys.is_empty()
+        {
+            return;
         }
+        self.watching.last_sent_at = now;
+        let heartbeat_interval = self.shared.watchers.heartbeat_interval();
+        let cpu_time_before = thread_cpu_time();
+        let served_count =
+            self.serve_watchers_where(|watcher| watcher.is_watch_due(now, heartbeat_interval));
+        let cpu_time = thread_cpu_time().saturating_sub(cpu_time_before);
+        self.shared.watchers.record_heartbeats(served_count, cpu_time);
     }
 
     /// Sends every watcher its pending lines.
@@ -62,7 +70,8 @@ impl Worker {
         self.serve_watchers_where(Connection::is_urgent_watch);
     }
 
-    fn serve_watchers_where(&mut self, is_served: impl Fn(&Connection) -> bool) {
+    /// Serves those of which this is true, and returns their number.
+    fn serve_watchers_where(&mut self, is_served: impl Fn(&Connection) -> bool) -> usize {
         let connections = &mut self.connections;
         // One that does not take what it was sent is sent what it missed later.
         let is_served = |slot_key: &u64| {
@@ -72,8 +81,15 @@ impl Worker {
         };
         let slot_keys: Vec<u64> =
             self.watching.slot_keys.iter().copied().filter(is_served).collect();
-        for slot_key in slot_keys {
-            self.serve(slot_key, ServeReason::Resume);
+        for slot_key in &slot_keys {
+            self.serve(*slot_key, ServeReason::Resume);
         }
+        slot_keys.len()
     }
+}
+
+/// CPU time of this thread so far.
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
