@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_record::{RecordedReads, Recorder, Request};
 
-use super::commands::{CommandEvent, CommandScanner, MetaGet};
+use super::commands::{CommandEvent, CommandScanner, Effect, MetaGet};
 use super::replies::{ReplyEvent, ReplyScanner};
 
 /// Maximum number of replies that are awaited; beyond it the sizes of the oldest reads stay unknown.
@@ -105,30 +105,32 @@ impl ConnectionRecorder {
 
     fn handle_command(&mut self, event: CommandEvent, now: Instant) {
         match event {
-            CommandEvent::Get(key) => {
-                let read = self.record_read(&key, now);
+            CommandEvent::Get(key, effect) => {
+                let read = self.record_read(&key, effect, now);
                 self.await_reply(PendingReply::Value(key, read));
             }
             CommandEvent::MetaGet(get) => {
-                let read = self.record_read(&get.item_key, now);
+                let read = self.record_read(&get.item_key, get.effect, now);
                 self.await_reply(PendingReply::MetaValue(get, read));
             }
             CommandEvent::AwaitEnd => self.await_reply(PendingReply::End),
             CommandEvent::Noop => self.await_reply(PendingReply::Noop),
-            CommandEvent::Write => {
+            CommandEvent::Write(key, effect) => {
                 self.counts.writes += 1;
                 if let Some(request) = self.current_request(now) {
                     request.begin_write();
+                    note_effect(&request, &key, effect);
                     request.end_call();
                 }
             }
         }
     }
 
-    fn record_read(&mut self, key: &[u8], now: Instant) -> RecordedRead {
+    fn record_read(&mut self, key: &[u8], effect: Effect, now: Instant) -> RecordedRead {
         self.counts.reads += 1;
         RecordedRead(self.current_request(now).map(|request| {
             let recorded_reads = request.begin_read([(key, None)]);
+            note_effect(&request, key, effect);
             request.end_call();
             (request, recorded_reads)
         }))
@@ -186,6 +188,16 @@ impl ConnectionRecorder {
             }
             _ => {}
         }
+    }
+}
+
+/// Notes the TTL that a command gives its item, and that it changes it in place.
+fn note_effect(request: &Request, key: &[u8], effect: Effect) {
+    if let Some(ttl_s) = effect.ttl_s {
+        request.note_ttl(key, ttl_s);
+    }
+    if effect.is_change {
+        request.note_changed_key(key);
     }
 }
 
@@ -269,6 +281,17 @@ mod tests {
         let log = connection.finish_and_read_log();
         assert_eq!(keys_by_request(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
         assert_eq!((recorded_size(&log, "a"), recorded_size(&log, "b")), (3, 0));
+    }
+
+    #[test]
+    fn ttls_and_keys_that_are_changed_in_place_are_in_the_log() {
+        let mut connection = TestConnection::new();
+        connection.client_sends(0, b"get page\r\nset page 0 60 2\r\nab\r\nget counter\r\n");
+        connection.client_sends(1, b"incr counter 1\r\n");
+        let log = connection.finish_and_read_log();
+        let item = |key| log.items.keys.iter().position(|other| other == key).unwrap() as u32;
+        assert_eq!((log.items.ttl_s(item("page")), log.items.ttl_s(item("counter"))), (60, 0));
+        assert_eq!(log.items.changed.iter().collect::<Vec<_>>(), ["counter"]);
     }
 
     #[test]
