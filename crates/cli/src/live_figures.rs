@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use glasscache_lab::report::ReportTable;
 use glasscache_lab::text::{format_bytes, format_count, format_duration, format_percent};
 use serde_json::{Map, Value, json};
 
-use crate::report::ReportTable;
 use crate::server_reader::Rows;
 
 /// The rows of one entry of a list.
@@ -52,7 +52,8 @@ impl Prefixes {
     /// A table of them.
     pub(crate) fn to_table(&self, title: &str) -> ReportTable {
         let header = ["prefix", "gets", "hits", "sent", "item", "no TTL", "TTL"];
-        ReportTable::new(title, header, self.0.iter().map(to_cells)).best_first()
+        let table = ReportTable::new(title, header, self.0.iter().map(to_cells));
+        ReportTable { is_best_first: true, ..table }
     }
 
     /// A row for each, with the names of `stats prefixes`.
@@ -94,7 +95,8 @@ fn to_cells(entry: &Entry) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Detail, Report};
+    use crate::report::{Detail, format_report};
+    use glasscache_lab::report::Report;
 
     fn rows(rows: &[(&str, &str)]) -> Rows {
         rows.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -133,7 +135,8 @@ mod tests {
         let mut prefixes = Prefixes::of(&entries);
         prefixes.retain(|prefix| prefix != "x:");
         let table = prefixes.to_table("The last hour:");
-        let text = Report { tables: vec![table], ..Report::default() }.to_text(Detail::default());
+        let report = Report { tables: vec![table], ..Report::default() };
+        let text = format_report(&report, Detail::default());
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("(none)") && text.contains("97.2 %"), "{text}");
         let documents = prefixes.to_documents();

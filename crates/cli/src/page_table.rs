@@ -30,12 +30,6 @@ pub(crate) fn format_first_rows(
     format_titled_table(&best_rows) + &wrap(&note) + "\n"
 }
 
-/// The sentence of a command, then its tables with an empty line before each.
-pub(crate) fn format_sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
-    let table_texts = tables.iter().map(|table| format!("\n{}", format_titled_table(table)));
-    std::iter::once(wrap(sentence) + "\n").chain(table_texts).collect()
-}
-
 /// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn format_titled_table(table: &Table) -> String {
     let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();

@@ -6,7 +6,7 @@ use glasscache_client::address::Endpoint;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Client};
-use glasscache_lab::counters::Counters;
+use glasscache_findings::counters::Counters;
 
 use crate::output::{Exit, Failure};
 use crate::target::{Target, failure};

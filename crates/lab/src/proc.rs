@@ -10,7 +10,7 @@ use rustix::param::clock_ticks_per_second;
 
 /// CPU seconds of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct CpuUsage {
+pub(crate) struct CpuUsage {
     /// In user mode.
     pub(crate) user_s: f64,
     /// In the kernel.
@@ -146,7 +146,7 @@ pub(crate) fn read_resident_bytes(pid: u32) -> u64 {
 }
 
 /// The same of our own process.
-pub fn read_own_resident_bytes() -> u64 {
+pub(crate) fn read_own_resident_bytes() -> u64 {
     read_status_resident_bytes(&PathBuf::from("/proc/self/status"))
 }
 

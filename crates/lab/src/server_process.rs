@@ -21,7 +21,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Which server to start, and how.
 #[derive(Debug, Clone)]
-pub struct ServerCommand {
+pub(crate) struct ServerCommand {
     /// The name in tables.
     pub name: &'static str,
     /// The program.
@@ -42,7 +42,7 @@ pub struct ServerCommand {
 
 impl ServerCommand {
     /// memcached from `program`.
-    pub fn memcached(program: &Path, memory_mib: u64, workers: usize) -> Self {
+    pub(crate) fn memcached(program: &Path, memory_mib: u64, workers: usize) -> Self {
         Self {
             name: "memcached",
             program: program.to_owned(),
@@ -63,13 +63,13 @@ impl ServerCommand {
 
     /// The same server with further arguments.
     #[must_use]
-    pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
+    pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
         self.extra_arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
     /// Starts the server and waits until it responds.
-    pub fn start(&self) -> io::Result<ServerProcess> {
+    pub(crate) fn start(&self) -> io::Result<ServerProcess> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, find_free_port()?));
         let mut command = Command::new(&self.program);
         command.args(&self.leading_arguments);
@@ -109,7 +109,7 @@ impl ServerCommand {
 
 /// A running server; it is stopped when dropped.
 #[derive(Debug)]
-pub struct ServerProcess {
+pub(crate) struct ServerProcess {
     /// The name in tables.
     pub name: &'static str,
     /// Where it listens.
@@ -127,12 +127,12 @@ impl ServerProcess {
     }
 
     /// Counts the CPU of all its threads.
-    pub fn meter(&self) -> Meter {
+    pub(crate) fn meter(&self) -> Meter {
         Meter::Process { pid: self.pid(), workers: self.workers }
     }
 
     /// `VmRSS` and huge pages, in bytes.
-    pub fn read_resident_bytes(&self) -> u64 {
+    pub(crate) fn read_resident_bytes(&self) -> u64 {
         read_resident_bytes(self.pid())
     }
 
@@ -192,7 +192,7 @@ impl Drop for ServerProcess {
 }
 
 /// What `program --version` prints; empty if it cannot be run.
-pub fn read_version(program: &Path) -> String {
+pub(crate) fn read_version(program: &Path) -> String {
     Command::new(program)
         .arg("--version")
         .output()
@@ -201,7 +201,7 @@ pub fn read_version(program: &Path) -> String {
 }
 
 /// Sends one line and returns the first line of the reply.
-pub fn send_line(address: SocketAddr, line: &str) -> io::Result<String> {
+pub(crate) fn send_line(address: SocketAddr, line: &str) -> io::Result<String> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(START_TIMEOUT))?;
     socket.write_all(format!("{line}\r\n").as_bytes())?;

@@ -7,13 +7,15 @@ use std::io::{BufRead, BufReader};
 
 use glasscache_client::Address;
 use glasscache_client::address::Endpoint;
-use glasscache_lab::why::{to_printable, unescape_key};
+use glasscache_lab::report::Report;
+use glasscache_lab::why::to_printable;
+use glasscache_sim::trace::watch::unescape_key;
 use serde_json::{Map, Value, json};
 
 use crate::live_figures::Prefixes;
 use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
-use crate::report::{Detail, Report};
+use crate::report::{Detail, format_report};
 use crate::server_reader::ServerReader;
 use crate::target::{Target, failure, start_server_hint};
 
@@ -103,7 +105,7 @@ fn print_prefixes(target: &Target, out: &Output) -> Result<Exit, Failure> {
         } else {
             let tables = vec![prefixes.to_table(&format!("{reader}, the last hour:"))];
             let report = Report { tables, ..Report::default() };
-            out.print_line(report.to_text(PREFIX_DETAIL).trim())?;
+            out.print_line(format_report(&report, PREFIX_DETAIL).trim())?;
         }
     }
     Ok(Exit::Success)

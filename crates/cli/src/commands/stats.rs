@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
-use glasscache_lab::counters::Counters;
+use glasscache_findings::counters::Counters;
 use glasscache_lab::text::{
     format_bytes, format_count, format_decimal, format_duration, format_percent, format_two_columns,
 };

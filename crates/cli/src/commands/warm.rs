@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::text::{format_bytes, format_count, wrap};
-use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
+use glasscache_lab::warm::{End, Options, Report, WarmError, warm};
 use serde_json::json;
 
 use crate::access::{self, find_access};
@@ -85,7 +85,8 @@ impl Args {
         let options = Options {
             from,
             to,
-            rate: Rate { items_per_s: self.rate, bytes_per_s: self.megabytes * MEGABYTE },
+            items_per_s: self.rate,
+            bytes_per_s: self.megabytes * MEGABYTE,
             overwrites: self.overwrite,
         };
         let stop = new_stop_flag()?;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use glasscache_client::Address;
 use glasscache_client::address::Endpoint;
-use glasscache_lab::counters::Counters;
+use glasscache_findings::counters::Counters;
+use glasscache_lab::report::{Report, ReportTable};
 use glasscache_lab::text::{format_count, format_duration, format_percent};
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::interrupts::new_stop_flag;
 use crate::live_figures::{Prefixes, read_advice};
 use crate::live_target::{UNAUTHENTICATED, format_not_memcached};
 use crate::output::{Exit, Failure, Output};
-use crate::report::{Detail, Report, ReportTable};
+use crate::report::{Detail, print_report};
 use crate::seconds;
 use crate::server_reader::ServerReader;
 use crate::target::{Stream, Target, failure, read_line, start_server_hint};
@@ -95,7 +96,7 @@ impl Args {
         let result = json!({ "server": self.target.server, "sees_deletions": sees_deletions,
             "findings": findings, "last_hour": own_figures.to_document() });
         let report = Report { result, ..build_report(&findings, sees_deletions, &own_figures) };
-        report.print(out, Detail { prints_all: self.all, is_wide: false })?;
+        print_report(&report, out, Detail { prints_all: self.all, is_wide: false })?;
         Ok(Exit::Success)
     }
 }
@@ -218,7 +219,7 @@ fn build_prefixes_table(findings: &Findings) -> ReportTable {
         ]
     });
     let header = ["prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen"];
-    ReportTable::new("", header, rows).best_first()
+    ReportTable { is_best_first: true, ..ReportTable::new("", header, rows) }
 }
 
 fn list_notes(findings: &Findings, sees_deletions: bool, advice: &[String]) -> Vec<String> {
@@ -257,6 +258,7 @@ mod tests {
     use glasscache_lab::why::PrefixCauses;
 
     use super::*;
+    use crate::report::format_report;
 
     #[test]
     fn the_summary_is_first_and_the_greatest_prefixes_follow() {
@@ -295,7 +297,8 @@ mod tests {
             prefixes: Prefixes::of(&Vec::new()),
         };
         let to_text = |advice: &[&str]| {
-            build_report(&findings, false, &own_figures(advice)).to_text(Detail::default())
+            let report = build_report(&findings, false, &own_figures(advice));
+            format_report(&report, Detail::default())
         };
         let text = to_text(&[]);
         assert!(text.contains("glasscache curve says"), "{text}");

@@ -13,6 +13,7 @@ pub mod record;
 pub use programs::Programs;
 
 use layout::CpuLayout;
+use record::Record;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -50,6 +51,14 @@ pub enum Error {
         /// A description.
         description: String,
     },
+    /// No trace of the folder was replayed.
+    #[error("no trace to replay in {}", folder.display())]
+    NoTrace {
+        /// The folder.
+        folder: PathBuf,
+        /// The traces there.
+        found_names: Vec<String>,
+    },
     /// A file could not be read or written.
     #[error("{0}: {1}")]
     File(PathBuf, String),
@@ -66,6 +75,17 @@ impl Error {
     }
 }
 
+/// What a comparison with a memcached found.
+#[derive(Debug)]
+pub struct Comparison {
+    /// The result for a terminal.
+    pub text: String,
+    /// The figures with their circumstances, or what ended the measurement early.
+    pub record: Result<Record, Error>,
+    /// Whether the forecasts, if there are any, are near enough.
+    pub is_met: bool,
+}
+
 /// The server that ours is compared with.
 #[derive(Debug, Clone)]
 pub(crate) enum Peer {
@@ -77,7 +97,7 @@ pub(crate) enum Peer {
 
 /// The two servers of a benchmark and where they run.
 #[derive(Debug, Clone)]
-pub struct ServerPair {
+pub(crate) struct ServerPair {
     /// The `glasscache` binary.
     pub(crate) glasscache: PathBuf,
     /// The server to compare with.
@@ -103,20 +123,20 @@ impl ServerPair {
     }
 
     /// The reply of the server under test to the version command.
-    pub fn request_version(&self) -> Result<String, Error> {
+    pub(crate) fn request_version(&self) -> Result<String, Error> {
         let server = self.ours(VERSION_MEMORY_MIB).start().map_err(Error::Start)?;
         send_line(server.address, "version").map_err(Error::Start)
     }
 
     /// glasscache with `-m memory_mib`, pinned.
-    pub fn ours(&self, memory_mib: u64) -> ServerCommand {
+    pub(crate) fn ours(&self, memory_mib: u64) -> ServerCommand {
         let server_command =
             ServerCommand::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
         ServerCommand { cpus: self.pinned_cpus(&self.layout.server), ..server_command }
     }
 
     /// The peer with `-m memory_mib`, pinned.
-    pub fn theirs(&self, memory_mib: u64) -> ServerCommand {
+    pub(crate) fn theirs(&self, memory_mib: u64) -> ServerCommand {
         let workers = self.layout.server.len();
         let server_command = match &self.peer {
             Peer::Memcached(program) => ServerCommand::memcached(program, memory_mib, workers),

@@ -21,7 +21,7 @@ pub struct Programs {
 
 impl Programs {
     /// Finds both programs, whose threads may run on any CPU; `stop` ends what is measured.
-    pub fn find_servers(&self, stop: Arc<AtomicBool>) -> Result<ServerPair, Error> {
+    pub(crate) fn find_servers(&self, stop: Arc<AtomicBool>) -> Result<ServerPair, Error> {
         Ok(ServerPair { is_pinned: false, ..self.find_pinned_servers(stop)? })
     }
 

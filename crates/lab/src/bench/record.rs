@@ -31,7 +31,7 @@ pub struct Record {
 impl Record {
     /// A record of a benchmark with the current date and machine. A run of some parts is named after them, so that it does
     /// not replace a complete run.
-    pub fn new(
+    pub(crate) fn new(
         benchmark: &str,
         parts: impl IntoIterator<Item = String>,
         versions: &[(&str, &str)],

@@ -13,7 +13,7 @@ pub(super) struct CodecObjective {
 
 /// The median time of calls with values that need no conversion, by size, and the server's CPU time in it.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct CallTimes {
+pub(super) struct CallTimes {
     /// Of sets, ascending by size.
     pub set: Vec<CallTime>,
     /// Of gets, ascending by size.
@@ -22,7 +22,7 @@ pub struct CallTimes {
 
 /// One measured size.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct CallTime {
+pub(super) struct CallTime {
     /// Bytes of the value.
     pub bytes: usize,
     /// Median time of the call.
@@ -33,7 +33,8 @@ pub struct CallTime {
 
 /// The mean time of a call by part, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct CallParts {
+#[expect(clippy::struct_field_names, reason = "these are the names in JSON")]
+pub(super) struct CallParts {
     /// From the value to bytes.
     pub serialise_us: f64,
     /// Compression.
@@ -52,7 +53,7 @@ pub struct CallParts {
 
 impl CallParts {
     /// All parts together.
-    pub fn total_us(&self) -> f64 {
+    pub(super) fn total_us(&self) -> f64 {
         self.serialise_us
             + self.compress_us
             + self.send_us

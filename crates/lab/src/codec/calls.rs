@@ -36,7 +36,7 @@ const FEWER_BYTES: f64 = 0.8;
 
 /// The median times of measured calls.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct MeasuredCalls {
+pub(super) struct MeasuredCalls {
     /// Of a set.
     pub set_us: f64,
     /// Of a get.
@@ -48,7 +48,7 @@ pub struct MeasuredCalls {
 
 /// Real calls with another form over those with the codec in use, in turns.
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
+pub(super) struct Comparison {
     /// The other form.
     #[serde(skip)]
     pub other: Choice,
@@ -262,7 +262,7 @@ impl From<PythonFailure> for CallError {
 
 impl Choice {
     /// The arguments of Python's `Codec` for it.
-    pub fn codec_arguments(&self) -> Map<String, Value> {
+    pub(super) fn codec_arguments(&self) -> Map<String, Value> {
         let mut arguments = Map::new();
         let objects = match self.serialiser.as_str() {
             "Codec msgpack" => Some("msgpack"),
@@ -284,7 +284,7 @@ impl Choice {
     }
 
     /// The Python expression that makes the codec.
-    pub fn codec_expression(&self) -> String {
+    pub(super) fn codec_expression(&self) -> String {
         let arguments = self.codec_arguments();
         let argument_texts: Vec<String> = arguments
             .iter()

@@ -23,7 +23,7 @@ const THRESHOLDS: [usize; 11] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 1638
 
 /// A form of the values and its costs.
 #[derive(Debug, Clone, Serialize)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// Serialiser and compressor.
     pub codec: String,
     /// Values that were measured.
@@ -52,7 +52,7 @@ pub struct Candidate {
 
 /// The chosen form.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Choice {
+pub(super) struct Choice {
     /// The serialiser; empty where values need none.
     pub serialiser: String,
     /// The compressor.

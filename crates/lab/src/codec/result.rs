@@ -9,7 +9,7 @@ use super::storage::StorageRow;
 
 /// The values whose keys begin alike.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PrefixRow {
+pub(super) struct PrefixRow {
     /// The prefix with its end; empty for keys without one.
     pub prefix: String,
     /// Its values.
@@ -22,7 +22,7 @@ pub struct PrefixRow {
 
 /// What was found, as far as the measurement came.
 #[derive(Debug, Default)]
-pub struct CodecResult {
+pub(super) struct CodecResult {
     /// All values and their bytes.
     pub value_count: usize,
     /// Bytes of all values.
@@ -63,15 +63,13 @@ pub struct CodecResult {
     pub call_times: CallTimes,
     /// What could not be measured, with the reason.
     pub left_out: Vec<String>,
-    /// Whether it was stopped before its end.
-    pub is_stopped: bool,
     /// Values that came back as others from a compressor.
     pub(super) compressor_mismatches: u64,
 }
 
 impl CodecResult {
     /// Values that came back as others.
-    pub fn wrong_values(&self) -> u64 {
+    pub(super) fn wrong_values(&self) -> u64 {
         let storage_mismatches: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
         self.compressor_mismatches
             + storage_mismatches

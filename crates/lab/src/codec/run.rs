@@ -12,10 +12,12 @@ use super::forms::{CostsWithCompressors, add_dictionary, measure_forms};
 use super::in_use::CodecInUse;
 use super::prefixes::measure_prefixes;
 use super::python::PythonValues;
+use super::report::build_report;
 use super::result::CodecResult;
 use super::sample::{Sample, Samples};
 use super::storage::{StorageRun, split_into_blocks, store_and_read_blocks};
 use super::value_store::ValueStore;
+use crate::report::Outcome;
 use crate::target::{CallError, Target};
 
 /// Values that every form is measured with.
@@ -45,14 +47,16 @@ pub struct Settings {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Measures the values against `target`; an error comes with what was measured before it. Reports its progress in
-/// thousandths.
+/// Measures the values against `target`. Reports its progress in thousandths.
+///
+/// # Errors
+/// A failure before any form was measured.
 pub fn run(
     samples: &Samples,
     target: &Target,
     settings: &Settings,
     mut progress: impl FnMut(usize),
-) -> (CodecResult, Result<(), CallError>) {
+) -> Result<Outcome<CallError>, CallError> {
     let measured_samples = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, settings.seed);
     let mut result = CodecResult {
         value_count: samples.values.len(),
@@ -66,10 +70,16 @@ pub fn run(
         expression_in_use: settings.codec_in_use.expression.clone(),
         ..CodecResult::default()
     };
-    let outcome =
-        measure(samples, &measured_samples, target, (settings, &mut progress), &mut result);
-    result.is_stopped = settings.stop.load(Ordering::Relaxed);
-    (result, outcome)
+    let ended = measure(samples, &measured_samples, target, (settings, &mut progress), &mut result);
+    match ended {
+        Err(error) if result.candidates.is_empty() => Err(error),
+        ended => Ok(Outcome {
+            report: build_report(&result, settings.seed),
+            wrong_values: result.wrong_values(),
+            is_stopped: settings.stop.load(Ordering::Relaxed),
+            error: ended.err(),
+        }),
+    }
 }
 
 fn measure(

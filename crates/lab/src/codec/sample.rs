@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use glasscache_client::value::{Codec, CodecOptions, Decoded, Dialect};
+use glasscache_protocol::percent::to_printable;
 use glasscache_sim::key_prefix::text_key_prefix;
 use serde_json::Value;
 
@@ -32,7 +34,7 @@ const SAMPLES_MAX: usize = 1_000_000;
 /// What a value is to a serialiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ValueKind {
+pub(super) enum ValueKind {
     /// UTF-8.
     Text,
     /// Anything else.
@@ -43,7 +45,7 @@ pub enum ValueKind {
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
+pub(super) struct Sample {
     /// Its key, where it has one.
     pub key: Option<String>,
     /// What it is.
@@ -54,7 +56,7 @@ pub struct Sample {
 
 impl Sample {
     /// A value whose kind is read from its bytes: an object if they are a document in JSON with braces or brackets.
-    pub fn detect(key: Option<String>, bytes: Vec<u8>) -> Self {
+    fn detect(key: Option<String>, bytes: Vec<u8>) -> Self {
         let is_container = matches!(bytes.first(), Some(b'{' | b'['));
         let kind =
             if is_container && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
@@ -97,11 +99,11 @@ pub enum SampleError {
 #[derive(Debug, Default)]
 pub struct Samples {
     /// The values.
-    pub values: Vec<Sample>,
+    pub(super) values: Vec<Sample>,
     /// Values that are too long, empty or cannot be read.
-    pub skipped_values: u64,
+    pub(super) skipped_values: u64,
     /// Whether more values were there than are taken.
-    pub is_truncated: bool,
+    pub(super) is_truncated: bool,
     total_bytes: usize,
 }
 
@@ -179,8 +181,40 @@ impl Samples {
         Ok(())
     }
 
+    /// Takes the value of an item: what our client stored is decompressed, and is what it was; other clients' bytes are
+    /// taken as they are.
+    pub fn push_item(&mut self, key: &[u8], flags: u32, bytes: Vec<u8>) {
+        let key = Some(to_printable(key));
+        let codec = Codec::new(CodecOptions::of(Dialect::Glasscache));
+        let decoded = codec.as_ref().ok().and_then(|codec| codec.decode(flags, &bytes).ok());
+        let (kind, bytes) = match decoded.map(|(decoded, _)| decoded) {
+            Some(Decoded::Str(text)) => (ValueKind::Text, text.into_owned().into_bytes()),
+            Some(Decoded::Json(json)) => (ValueKind::Object, json.into_owned()),
+            Some(Decoded::Ints(numbers)) => {
+                let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+                (ValueKind::Object, format!("[{}]", numbers.join(",")).into_bytes())
+            }
+            Some(Decoded::Bytes(bytes)) => {
+                let bytes = bytes.into_owned();
+                return self.push(Sample::detect(key, bytes));
+            }
+            _ => return self.push(Sample::detect(key, bytes)),
+        };
+        self.push(Sample { key, kind, bytes });
+    }
+
+    /// Whether there is no value to measure.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Whether a value has a key.
+    pub fn has_keys(&self) -> bool {
+        self.values.iter().any(|sample| sample.key.is_some())
+    }
+
     /// Takes a value, or counts it as skipped.
-    pub fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: Sample) {
         let is_full = self.values.len() >= SAMPLES_MAX
             || self.total_bytes + sample.bytes.len() > SAMPLES_BYTES_MAX;
         if is_full {
@@ -194,12 +228,12 @@ impl Samples {
     }
 
     /// Bytes of all values.
-    pub(crate) fn total_bytes(&self) -> usize {
+    pub(super) fn total_bytes(&self) -> usize {
         self.total_bytes
     }
 
     /// Values drawn without replacement, up to `count_max` of them or `bytes_max`, in random order.
-    pub(crate) fn draw(&self, count_max: usize, bytes_max: usize, seed: u64) -> Vec<&Sample> {
+    pub(super) fn draw(&self, count_max: usize, bytes_max: usize, seed: u64) -> Vec<&Sample> {
         let mut shuffled_indices: Vec<usize> = (0..self.values.len()).collect();
         shuffle(&mut shuffled_indices, seed);
         let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
@@ -216,7 +250,7 @@ impl Samples {
 
     /// The indices of the values by the prefix of their key, which ends at the first of `delimiters`; values without
     /// a key are left out.
-    pub(crate) fn group_by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
+    pub(super) fn group_by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, sample) in self.values.iter().enumerate() {
             let Some(key) = &sample.key else { continue };

@@ -18,7 +18,7 @@ const STORAGE_PASSES: usize = 3;
 
 /// One row of the table.
 #[derive(Debug, Clone, Serialize)]
-pub struct StorageRow {
+pub(super) struct StorageRow {
     /// The compressor.
     pub codec: String,
     /// Bytes of the blocks as they are stored.

@@ -54,7 +54,7 @@ impl From<Error> for Failure {
         let exit_code = match &error {
             error if error.is_stop() => 130,
             Error::WrongReplies { .. } => 1,
-            Error::NoMemcached | Error::Start(_) | Error::File(..) => 3,
+            Error::NoMemcached | Error::NoTrace { .. } | Error::Start(_) | Error::File(..) => 3,
             Error::Load { .. } => 4,
         };
         Self { exit_code, message: error.to_string() }

@@ -15,7 +15,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The latencies of one second.
 #[derive(Debug, Clone)]
-pub struct SecondHistogram {
+pub(crate) struct SecondHistogram {
     /// Second since the start of the run.
     pub at_s: u64,
     /// Latencies in nanoseconds, from the intended time where there is one.
@@ -24,7 +24,7 @@ pub struct SecondHistogram {
 
 /// Latencies by the second in which the reply was read.
 #[derive(Debug, Clone)]
-pub struct LatenciesBySecond {
+pub(crate) struct LatenciesBySecond {
     current_s: u64,
     current_histogram: Histogram<u64>,
     /// Seconds that have passed: their number and their histogram in V2 form; several may have one number.

@@ -11,7 +11,7 @@ use super::workload::{Batch, KeyResult, NextStep, Workload};
 
 /// Keys and values of a benchmark: the source of their bytes, the sizes, and the expected version of each value.
 #[derive(Debug, Clone)]
-pub struct Values {
+pub(crate) struct Values {
     /// The source of the value bytes.
     pub value_source: Arc<ValueSource>,
     /// Length of each value.
@@ -22,12 +22,12 @@ pub struct Values {
 
 impl Values {
     /// First versions of `size`, from a source of its own.
-    pub fn new(size: Size, seed: u64) -> Self {
+    pub(crate) fn new(size: Size, seed: u64) -> Self {
         Self { value_source: Arc::new(ValueSource::new(size.max(), seed)), size, version: 0 }
     }
 
     /// The value under `id`.
-    pub fn of(&self, id: u64) -> &[u8] {
+    pub(crate) fn of(&self, id: u64) -> &[u8] {
         self.value_source.value(id, self.version, self.size.of(id))
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn split_range(range: &Range<u64>, threads: usize) -> Vec<Range<u64>>
 }
 
 /// Stores every key of a range once.
-pub struct Fill {
+pub(crate) struct Fill {
     remaining_ids: Range<u64>,
     values: Values,
     ttl_s: u32,
@@ -61,7 +61,7 @@ pub struct Fill {
 
 impl Fill {
     /// One workload for each of `threads` threads.
-    pub fn over(range: &Range<u64>, values: &Values, threads: usize) -> Vec<Self> {
+    pub(crate) fn over(range: &Range<u64>, values: &Values, threads: usize) -> Vec<Self> {
         split_range(range, threads)
             .into_iter()
             .map(|remaining_ids| Self {
@@ -104,7 +104,7 @@ impl Workload for Fill {
 }
 
 /// Reads every key of a range once and sums up what is resident.
-pub struct ReadBack {
+pub(crate) struct ReadBack {
     remaining_ids: Range<u64>,
     values: Values,
     keys_per_get: usize,
@@ -119,7 +119,7 @@ pub struct ReadBack {
 
 impl ReadBack {
     /// One workload for each of `threads` threads, with `keys_per_get` keys per get.
-    pub fn over(
+    pub(crate) fn over(
         range: &Range<u64>,
         values: &Values,
         threads: usize,

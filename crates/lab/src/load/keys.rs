@@ -10,7 +10,7 @@ use super::random::Rng;
 pub const KEY_BYTES: usize = 20;
 
 /// The text of key `id`: `key-` and 16 hexadecimal digits.
-pub fn format_key(id: u64) -> [u8; KEY_BYTES] {
+pub(crate) fn format_key(id: u64) -> [u8; KEY_BYTES] {
     let mut text = *b"key-0000000000000000";
     for (index, digit) in text.iter_mut().skip(4).enumerate() {
         let nibble = (id >> (60 - 4 * index)) & 15;
@@ -21,7 +21,7 @@ pub fn format_key(id: u64) -> [u8; KEY_BYTES] {
 
 /// How the next key is chosen among `0..count`.
 #[derive(Debug, Clone)]
-pub enum Picker {
+pub(crate) enum Picker {
     /// Each key with the same chance.
     Uniform {
         /// How many keys there are; at least 1.
@@ -33,7 +33,7 @@ pub enum Picker {
 
 impl Picker {
     /// Uniform over `count` keys, or by Zipf's law when an exponent is given.
-    pub fn new(count: u64, zipf_exponent: Option<f64>) -> Self {
+    pub(crate) fn new(count: u64, zipf_exponent: Option<f64>) -> Self {
         match zipf_exponent {
             Some(exponent) => Self::Zipf(Zipf::new(count.max(1), exponent)),
             None => Self::Uniform { count: count.max(1) },
@@ -56,7 +56,7 @@ const fn scatter(rank: u64, count: u64) -> u64 {
 
 /// Ranks 1 to `count` by Zipf's law.
 #[derive(Debug, Clone)]
-pub struct Zipf {
+pub(crate) struct Zipf {
     count: u64,
     exponent: f64,
     area_first: f64,

@@ -18,8 +18,9 @@ mod mixed;
 mod pace;
 mod random;
 mod socket;
-
 mod tally;
+#[cfg(test)]
+mod tests;
 mod thinned;
 mod values;
 mod workload;
@@ -33,17 +34,18 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub(crate) use by_second::{LatenciesBySecond, SecondHistogram};
-pub use fill_and_read_back::{Fill, ReadBack, Values};
-pub use keys::{KEY_BYTES, Picker, Zipf, format_key};
+pub(crate) use fill_and_read_back::{Fill, ReadBack, Values};
+pub use keys::KEY_BYTES;
+pub(crate) use keys::{Picker, format_key};
 pub(crate) use mixed::MixedWorkload;
 pub(crate) use pace::Arrivals;
-pub use random::{Rng, mix};
-pub use tally::Sample;
+pub use random::Rng;
+pub(crate) use random::mix;
 pub(crate) use tally::Tally;
 pub(crate) use thinned::ThinnedSamples;
-pub use values::{Size, ValueSource};
-pub use workload::Batch;
-pub(crate) use workload::{KeyResult, NextStep, Workload};
+pub use values::Size;
+pub(crate) use values::ValueSource;
+pub(crate) use workload::{Batch, KeyResult, NextStep, Workload};
 
 use crate::access::Access;
 use crate::proc::Meter;
@@ -117,7 +119,7 @@ impl Pace {
 
 /// How long a run lasts and which part of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Window {
+pub(crate) enum Window {
     /// Until the workload has nothing more to send; all of it counts.
     #[default]
     Whole,
@@ -132,7 +134,7 @@ pub enum Window {
 
 /// The plan of a load run: which server is sent requests, and how.
 #[derive(Debug, Clone)]
-pub struct LoadPlan {
+pub(crate) struct LoadPlan {
     /// The server, its protocol and what connections to it begin with.
     pub target: Access,
     /// Connections over all threads; at least one a thread.
@@ -163,7 +165,7 @@ pub struct LoadPlan {
 
 impl LoadPlan {
     /// One connection, one request at a time, until the work is done.
-    pub fn new(target: impl Into<Access>) -> Self {
+    pub(crate) fn new(target: impl Into<Access>) -> Self {
         Self {
             target: target.into(),
             connections: 1,
@@ -184,7 +186,7 @@ impl LoadPlan {
 
 /// What a run measured.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// Counts and latencies of the part that counts.
     pub tally: Tally,
     /// When the run began, its warm-up included.
@@ -210,7 +212,7 @@ impl Report {
     }
 
     /// The report, or what ended its run early.
-    pub fn complete(self) -> Result<Self, Error> {
+    pub(crate) fn complete(self) -> Result<Self, Error> {
         match self.error {
             Some(error) => Err(error),
             None => Ok(self),
@@ -250,7 +252,7 @@ impl Schedule {
 }
 
 /// Runs one thread for each of `workloads` and returns what was measured, and the workloads as they ended.
-pub fn run<W: Workload>(
+pub(crate) fn run<W: Workload>(
     plan: &LoadPlan,
     workloads: Vec<W>,
     meter: &Meter,

@@ -37,7 +37,7 @@ impl Rng {
 }
 
 /// Spreads the bits of `word` over all of `u64`, one to one: the finaliser of `SplitMix64`.
-pub const fn mix(word: u64) -> u64 {
+pub(crate) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

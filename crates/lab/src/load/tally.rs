@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 1 << 16;
 
 /// One request of the ordered record of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// When its reply was read, in nanoseconds since the start of the run.
     pub(crate) at_ns: u64,
     /// Its latency from the intended time, in nanoseconds.
@@ -24,7 +24,7 @@ pub struct Sample {
 
 /// Counts and latencies of one thread or of a whole run.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Completed requests.
     pub requests: u64,
     /// Keys that came back with the correct value.
@@ -179,13 +179,13 @@ impl Tally {
     }
 
     /// Latency at `percentile` (0 to 100) in microseconds, from the intended time where there is one.
-    pub fn latency_us(&self, percentile: f64) -> f64 {
+    pub(crate) fn latency_us(&self, percentile: f64) -> f64 {
         let histogram = self.from_intended.as_ref().unwrap_or(&self.from_send);
         histogram.value_at_percentile(percentile) as f64 / 1e3
     }
 
     /// The same, from the send time.
-    pub fn latency_from_send_us(&self, percentile: f64) -> f64 {
+    pub(crate) fn latency_from_send_us(&self, percentile: f64) -> f64 {
         self.from_send.value_at_percentile(percentile) as f64 / 1e3
     }
 }

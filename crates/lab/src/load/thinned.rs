@@ -4,7 +4,7 @@
 
 /// Every n-th element of a stream.
 #[derive(Debug, Clone)]
-pub struct ThinnedSamples<T> {
+pub(crate) struct ThinnedSamples<T> {
     elements: Vec<T>,
     stride: u64,
     elements_seen: u64,

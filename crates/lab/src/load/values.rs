@@ -87,7 +87,7 @@ impl Size {
 
 /// The source of value bytes: random bytes of which each value is a window.
 #[derive(Debug)]
-pub struct ValueSource(Vec<u8>);
+pub(crate) struct ValueSource(Vec<u8>);
 
 impl ValueSource {
     /// A source of values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.

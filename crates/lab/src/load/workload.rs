@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParam
 use crate::access::Protocol;
 
 /// One thread's workload.
-pub trait Workload: Send {
+pub(crate) trait Workload: Send {
     /// Appends one request of `connection` to `batch`, or returns that this connection has nothing more to send.
     fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep;
 
@@ -29,7 +29,7 @@ pub trait Workload: Send {
 
 /// Whether a connection continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextStep {
+pub(crate) enum NextStep {
     /// One request was appended.
     Sent,
     /// Nothing was appended; the connection waits for the replies in flight. Only valid if a request
@@ -41,7 +41,7 @@ pub enum NextStep {
 
 /// The result of one key of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyResult {
+pub(crate) enum KeyResult {
     /// A value came back and passed the check.
     Hit,
     /// No value.
@@ -89,7 +89,7 @@ impl Request {
 const LARGE_VALUE_BYTES_MIN: usize = 32 * 1024;
 
 /// The requests that are sent in one write; see `Workload::next`.
-pub struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     /// The requests in flight on the connection.
     pub(crate) requests: &'a mut VecDeque<Request>,

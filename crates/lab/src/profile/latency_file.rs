@@ -8,7 +8,7 @@ use super::measured::{CellPercentiles, ProfileMeasurement};
 ///
 /// Microseconds are rounded to three decimals. All percentiles are those of the samples, even where there are too few
 /// for an interval: a model must have them.
-pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
+pub(super) fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
     // The table begins at one byte: an empty value counts as one.
     let has_bytes = |cell: &&CellPercentiles| cell.bytes > Some(0);
     let mut size_cells: Vec<&CellPercentiles> = measured.by_size.iter().filter(has_bytes).collect();

@@ -20,7 +20,7 @@ const SHORTER_RUN_CALLS: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000
 
 /// Percentiles of one size or width.
 #[derive(Debug, Clone, Serialize)]
-pub struct CellPercentiles {
+pub(super) struct CellPercentiles {
     /// Size of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
@@ -36,7 +36,7 @@ pub struct CellPercentiles {
 
 /// One percentile in microseconds, with its interval.
 #[derive(Debug, Clone, Copy)]
-pub struct Percentile {
+pub(super) struct Percentile {
     /// 0 to 100.
     pub percent: f64,
     /// The percentile of the samples, in microseconds.
@@ -65,7 +65,7 @@ fn serialize_by_percent<S: Serializer>(
 
 /// The calls of one second.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Second {
+pub(super) struct Second {
     /// Second of the run, from 0.
     pub at_s: u64,
     /// Calls, of all sizes and widths.
@@ -78,7 +78,7 @@ pub struct Second {
 
 /// What a run of this many calls would have reported.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ShorterRun {
+pub(super) struct ShorterRun {
     /// How many calls, the first of the run, it would have measured.
     #[serde(rename = "operations")]
     pub call_count: usize,
@@ -90,7 +90,7 @@ pub struct ShorterRun {
 
 /// What was measured of one target.
 #[derive(Debug, Clone, Serialize)]
-pub struct ProfileMeasurement {
+pub(super) struct ProfileMeasurement {
     /// Single gets.
     pub by_size: Vec<CellPercentiles>,
     /// Multi-gets.

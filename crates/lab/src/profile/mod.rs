@@ -13,6 +13,7 @@ mod caller;
 mod latency_file;
 mod measured;
 mod python_client;
+mod report;
 mod rust_client;
 
 use std::sync::Arc;
@@ -20,13 +21,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::paired::order_sides;
+use crate::report::Outcome;
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 use crate::target::{CallError, Target};
 use caller::Caller;
-pub use latency_file::build_latency_file;
-pub use measured::{CellPercentiles, Percentile, ProfileMeasurement, Second, ShorterRun};
+use latency_file::build_latency_file;
+use measured::ProfileMeasurement;
+use report::build_report;
 
 /// Rounds of a profile: enough for the interval of a median ratio.
 const ROUNDS: usize = 80;
@@ -34,7 +38,7 @@ const ROUNDS: usize = 80;
 /// What is read: one value of some size, or several small ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cell {
+enum Cell {
     /// One get of a value of this many bytes.
     Bytes(usize),
     /// One multi-get of this many keys with values of `WIDTH_VALUE_BYTES` bytes.
@@ -55,7 +59,7 @@ pub(crate) struct CallBlock {
 
 /// The mean time of a get by part, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct GetTimes {
+struct GetTimes {
     /// Size of the value.
     pub bytes: usize,
     /// The whole call.
@@ -114,7 +118,7 @@ impl Settings {
 
 /// What a profile found, complete or up to its stop.
 #[derive(Debug, Clone, Serialize)]
-pub struct Profile {
+struct Profile {
     /// The first target.
     #[serde(flatten)]
     pub measured: ProfileMeasurement,
@@ -133,7 +137,7 @@ pub struct Profile {
 
 /// Ratios at two percentiles.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct TargetRatios {
+struct TargetRatios {
     /// Of the median.
     #[serde(rename = "50")]
     pub p50: RatioInterval,
@@ -149,12 +153,38 @@ struct LogRatios {
     p99: f64,
 }
 
-/// Runs a profile of one or two targets; an error comes with what was measured before it.
+/// Profiles one or two targets; the JSON is the latency table that `simulate` reads, if the sizes and widths make one.
+///
+/// # Errors
+/// A failure before anything was measured.
 pub fn run(
     settings: &Settings,
     targets: &[&Target],
+    progress: impl FnMut(f64),
+) -> Result<(Outcome<CallError>, Option<Value>), CallError> {
+    let (profile, error) = measure_targets(settings, targets, progress);
+    let is_empty = profile.measured.by_size.is_empty() && profile.measured.by_width.is_empty();
+    match error {
+        Some(error) if is_empty => Err(error),
+        error => {
+            let all_measured = std::iter::once(&profile.measured).chain(&profile.other_measured);
+            let outcome = Outcome {
+                report: build_report(settings, targets, &profile),
+                wrong_values: all_measured.map(|measured| measured.wrong_values).sum(),
+                is_stopped: profile.is_stopped,
+                error,
+            };
+            Ok((outcome, build_latency_file(&profile.measured)))
+        }
+    }
+}
+
+/// What was measured, and what ended that early.
+fn measure_targets(
+    settings: &Settings,
+    targets: &[&Target],
     mut progress: impl FnMut(f64),
-) -> Result<Profile, (Box<Profile>, CallError)> {
+) -> (Profile, Option<CallError>) {
     let started = Instant::now();
     let mut results: Vec<ProfileMeasurement> =
         targets.iter().map(|_| ProfileMeasurement::new(settings)).collect();
@@ -179,10 +209,7 @@ pub fn run(
         other_measured: profile.other_measured.map(ProfileMeasurement::finish),
         ..profile
     };
-    match outcome {
-        Ok(()) => Ok(finished),
-        Err(error) => Err((Box::new(finished), error)),
-    }
+    (finished, outcome.err())
 }
 
 fn measure(

@@ -39,8 +39,19 @@ pub struct RecordedCounts {
     pub skipped_lines: u64,
 }
 
+/// A recording that has ended.
+#[derive(Debug)]
+pub struct Recording<W> {
+    /// What it was written to, complete.
+    pub file: W,
+    /// What was recorded.
+    pub counts: RecordedCounts,
+    /// Why it ended before its time: the server ended the watch, or its lines cannot be read.
+    pub watch_error: Option<io::Error>,
+}
+
 /// A recording that is running.
-pub struct Recorder<W: Write + Send> {
+struct Recorder<W: Write + Send> {
     options: Options,
     accesses: Accesses,
     batch: Batch,
@@ -50,7 +61,7 @@ pub struct Recorder<W: Write + Send> {
 
 impl<W: Write + Send> Recorder<W> {
     /// Writes to `writer`, whose times are those of a clock.
-    pub fn new(writer: Writer<W>, options: Options) -> Self {
+    fn new(writer: Writer<W>, options: Options) -> Self {
         Self {
             options,
             accesses: Accesses::default(),
@@ -63,7 +74,7 @@ impl<W: Write + Send> Recorder<W> {
     /// What was recorded so far.
     ///
     /// The last lines are still held back; [`Recorder::finish`] counts them.
-    pub(crate) fn recorded_counts(&self) -> RecordedCounts {
+    fn recorded_counts(&self) -> RecordedCounts {
         RecordedCounts { skipped_lines: self.accesses.skipped_lines, ..self.recorded_counts }
     }
 
@@ -71,7 +82,7 @@ impl<W: Write + Send> Recorder<W> {
     ///
     /// # Errors
     /// Writing failed.
-    pub(crate) fn push(&mut self, line: &[u8]) -> io::Result<()> {
+    fn push(&mut self, line: &[u8]) -> io::Result<()> {
         self.accesses.push(line);
         while let Some(access) = self.accesses.next_complete() {
             self.write_access(&access)?;
@@ -83,7 +94,7 @@ impl<W: Write + Send> Recorder<W> {
     ///
     /// # Errors
     /// Writing failed.
-    pub fn finish(mut self) -> io::Result<(W, RecordedCounts)> {
+    fn finish(mut self) -> io::Result<(W, RecordedCounts)> {
         while let Some(access) = self.accesses.next_at_end() {
             self.write_access(&access)?;
         }
@@ -137,45 +148,49 @@ fn is_in_sample(key_number: u64, share: f64) -> bool {
     ((mixed_key >> 11) as f64) < share * (1_u64 << 53) as f64
 }
 
-/// Why a recording ended before its time.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The server ended the watch, or its lines cannot be read.
-    #[error("the watch ended: {0}")]
-    Watch(io::Error),
-    /// The file cannot be written.
-    #[error("{0}")]
-    Write(io::Error),
-}
-
-/// Reads lines of a running watch into `recorder` until `duration` has passed or `is_stopped` returns true.
+/// Writes the lines of a running watch to `writer`, whose times are those of a clock, until `duration` has passed or
+/// `is_stopped` returns true.
 ///
 /// The stream should time out reads now and then, so that a silent server does not block the caller. The end of the
-/// stream is an error: a server does not end a watch by itself.
+/// stream is an error of the watch: a server does not end one by itself.
 ///
 /// # Errors
-/// The stream ended or failed, a line is too long, or the file cannot be written.
+/// Writing failed.
 pub fn record<W: Write + Send>(
+    lines: impl BufRead,
+    writer: Writer<W>,
+    options: Options,
+    duration: Duration,
+    is_stopped: impl Fn() -> bool,
+) -> io::Result<Recording<W>> {
+    let mut recorder = Recorder::new(writer, options);
+    let watch_error = read_watch(lines, &mut recorder, duration, is_stopped)?;
+    let (file, counts) = recorder.finish()?;
+    Ok(Recording { file, counts, watch_error })
+}
+
+/// Reads the watch; returns why it ended before its time, if it did.
+fn read_watch<W: Write + Send>(
     mut lines: impl BufRead,
     recorder: &mut Recorder<W>,
     duration: Duration,
     is_stopped: impl Fn() -> bool,
-) -> Result<(), RecordError> {
+) -> io::Result<Option<io::Error>> {
     let started = Instant::now();
     let mut line = Vec::with_capacity(LINE_BYTES_MAX);
     while started.elapsed() < duration && !is_stopped() {
         let available = match lines.fill_buf() {
-            Ok([]) => return Err(RecordError::Watch(io::ErrorKind::UnexpectedEof.into())),
+            Ok([]) => return Ok(Some(io::ErrorKind::UnexpectedEof.into())),
             Ok(available) => available,
             Err(error) if is_timeout(&error) => continue,
-            Err(error) => return Err(RecordError::Watch(error)),
+            Err(error) => return Ok(Some(error)),
         };
         // All complete lines of the buffer are taken at once: the clock is read once for each buffer.
         let mut unread = available;
         while let Some(end) = memchr::memchr(b'\n', unread) {
             line.extend_from_slice(&unread[..end]);
             let text = line.strip_suffix(b"\r").unwrap_or(&line);
-            recorder.push(text).map_err(RecordError::Write)?;
+            recorder.push(text)?;
             line.clear();
             unread = &unread[end + 1..];
         }
@@ -184,11 +199,10 @@ pub fn record<W: Write + Send>(
         lines.consume(consumed_bytes);
         if line.len() > LINE_BYTES_MAX {
             let message = "a line is longer than 4,096 bytes";
-            let error = io::Error::new(io::ErrorKind::InvalidData, message);
-            return Err(RecordError::Watch(error));
+            return Ok(Some(io::Error::new(io::ErrorKind::InvalidData, message)));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Lines that the threads of a memcached dropped so far because their own logs were full. No line of a watch reports
@@ -221,11 +235,10 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 
     fn record_lines(options: Options) -> (String, RecordedCounts) {
         let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
-        let mut recorder = Recorder::new(writer, options);
-        let ended = record(LINES.as_bytes(), &mut recorder, Duration::from_mins(1), || false);
-        assert!(matches!(ended, Err(RecordError::Watch(_))));
-        let (bytes, recorded_counts) = recorder.finish().unwrap();
-        (String::from_utf8(bytes).unwrap(), recorded_counts)
+        let minute = Duration::from_mins(1);
+        let recording = record(LINES.as_bytes(), writer, options, minute, || false).unwrap();
+        assert!(recording.watch_error.is_some());
+        (String::from_utf8(recording.file).unwrap(), recording.counts)
     }
 
     #[test]

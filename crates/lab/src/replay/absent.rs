@@ -12,14 +12,14 @@ use super::{ReplayError, new_client_options};
 use crate::target::{new_call_budget, wire_key};
 
 /// The share of the reads, and of the fixed set, whose keys may be left out.
-pub const ABSENT_SHARE_MAX: f64 = 0.01;
+pub(super) const ABSENT_SHARE_MAX: f64 = 0.01;
 
 /// Keys of one call.
 const KEYS_PER_CALL: usize = 100;
 
 /// The keys that the servers do not have.
 #[derive(Debug, Default)]
-pub struct AbsentKeys {
+pub(super) struct AbsentKeys {
     keys: HashSet<String>,
     /// Reads of the log that need one of them, and all reads.
     reads: (u64, u64),
@@ -32,7 +32,7 @@ impl AbsentKeys {
     ///
     /// # Errors
     /// A key that cannot go on the wire, or a call that failed.
-    pub fn find(
+    pub(super) fn find(
         servers: &[Address],
         log: &RequestLog,
         strategy_file: &StrategyFile,
@@ -62,7 +62,7 @@ impl AbsentKeys {
     }
 
     /// Whether there are any, and few enough to be left out.
-    pub fn can_be_left_out(&self) -> bool {
+    pub(super) fn can_be_left_out(&self) -> bool {
         let is_few = |absent: f64, all: f64| absent <= all * ABSENT_SHARE_MAX;
         !self.keys.is_empty()
             && is_few(self.reads.0 as f64, self.reads.1 as f64)
@@ -70,22 +70,17 @@ impl AbsentKeys {
     }
 
     /// How many keys.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether the servers have all keys.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// Reads of the log that need one of them, and all reads.
-    pub fn reads(&self) -> (u64, u64) {
+    pub(super) fn reads(&self) -> (u64, u64) {
         self.reads
     }
 
     /// Leaves them out of the requests, the fixed set and the tree; of one that is fetched all the same no bytes come.
-    pub fn leave_out(&self, log: &mut RequestLog, strategy_file: &mut StrategyFile) {
+    pub(super) fn leave_out(&self, log: &mut RequestLog, strategy_file: &mut StrategyFile) {
         let is_present = |key: &String| !self.keys.contains(key);
         let items = &mut log.items;
         for (key, size) in items.keys.iter().zip(&mut items.sizes) {

@@ -25,7 +25,7 @@ pub(super) struct MachineWatch {
 
 /// What others took meanwhile, in cores.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MachineLoad {
+pub(super) struct MachineLoad {
     /// Other programs than this one and the server; `None` if the server cannot be told from them.
     pub other_cores: Option<f64>,
     /// The host of this virtual machine.
@@ -73,7 +73,7 @@ fn find_meter_of(servers: &[Address]) -> Option<Meter> {
 
 impl MachineLoad {
     /// The evidence that the machine was disturbed, a sentence part each.
-    pub fn evidence(&self) -> Vec<String> {
+    pub(super) fn evidence(&self) -> Vec<String> {
         let mut evidence = Vec::new();
         if let Some(cores) = self.other_cores.filter(|&cores| cores > OTHER_CORES_MAX) {
             evidence.push(format!("other programs took {cores:.1} cores"));

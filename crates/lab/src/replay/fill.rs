@@ -21,7 +21,7 @@ const SEED: u64 = 1;
 ///
 /// # Errors
 /// A key that cannot go on the wire, or a call that failed.
-pub fn fill(servers: &[Address], items: &Items) -> Result<(), ReplayError> {
+pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), ReplayError> {
     let client = Client::new(servers, Placement::Ketama, new_client_options())?;
     let largest_bytes = items.sizes.iter().copied().max().unwrap_or(0);
     let value_source = ValueSource::new(largest_bytes as usize, SEED);

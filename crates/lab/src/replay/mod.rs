@@ -8,26 +8,36 @@ mod disturbance;
 mod fill;
 mod instance;
 mod rehearsal;
+mod report;
+mod results;
 mod run;
 mod single_gets;
 
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use glasscache_client::{Address, Error, Options};
 use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::latency_table::LatencyTable;
+use glasscache_sim::strategy::noise::compute_error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
+use serde_json::Value;
 
+use crate::report::Report;
 use crate::target::{CALL_TIMEOUT, KeyError, VALUE_BYTES_MAX};
-pub use absent::{ABSENT_SHARE_MAX, AbsentKeys};
-pub use disturbance::MachineLoad;
+use crate::text::format_count_of;
+use absent::AbsentKeys;
 use disturbance::MachineWatch;
-pub use fill::fill;
+use fill::fill;
 use instance::AppInstance;
 use rehearsal::Rehearsal;
-pub use run::ReplayOutcome;
-use run::{AppInstances, ReplayOptions};
+use report::build_report;
+use results::{Conclusion, ReplaySetup, Results, build_forecast_document};
+use run::{AppInstances, ReplayOptions, ReplayOutcome};
 use single_gets::SingleGets;
 
 /// When each request is made.
@@ -48,6 +58,36 @@ pub enum ReplayError {
     /// A key of the log cannot go on the wire.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// There is no half to choose on, or none to evaluate on.
+    #[error(
+        "{log_name}: {} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
+        if *count == 0 { "no request" } else { "only 1 request" }
+    )]
+    TooFewRequests {
+        /// The name of the log.
+        log_name: String,
+        /// Its requests.
+        count: usize,
+    },
+    /// Threads would make no request, and the latency table would be measured with their calls.
+    #[error(
+        "--clients {thread_count} has no effect: the log has {}, and one thread makes the requests of each",
+        format_count_of(*instance_count as u64, "process", "processes")
+    )]
+    IdleThreads {
+        /// How many threads.
+        thread_count: usize,
+        /// Processes of the log.
+        instance_count: usize,
+    },
+    /// It was stopped on request.
+    #[error("stopped after {made} of {all} requests")]
+    Stopped {
+        /// Requests that were made.
+        made: usize,
+        /// Requests of the log.
+        all: usize,
+    },
     /// The strategy file has none.
     #[error("the client runs no strategy")]
     NoStrategy,
@@ -77,25 +117,136 @@ pub enum ReplayError {
     ReplayThread,
 }
 
-/// What is replayed, and where.
-#[derive(Debug, Clone, Copy)]
-pub struct ReplayPlan<'r> {
+/// Where and how the requests are made.
+#[derive(Debug)]
+pub struct Settings<'r> {
     /// The servers, which share the keys.
     pub servers: &'r [Address],
-    /// The strategy of each instance.
-    pub strategy_file: &'r StrategyFile,
-    /// The log.
-    pub log: &'r RequestLog,
-    /// Its requests.
-    pub prepared: &'r PreparedLog<'r>,
+    /// Their addresses as they were given.
+    pub target: &'r str,
+    /// The name of the log for the reader.
+    pub log_name: String,
+    /// The parts of the log that could not be read, each with the reason.
+    pub left_out_parts: Vec<String>,
     /// Threads that make requests.
     pub thread_count: usize,
     /// When each request is made.
     pub speed: Speed,
+    /// First stores random values of the recorded sizes under the keys of the log.
+    pub fills: bool,
+    /// How close to the forecast the times must be, as a share.
+    pub tolerance: f64,
+}
+
+/// Measures, forecasts, replays and compares; also returns whether the forecast held.
+///
+/// `begin` is called with the forecast just before the replay: it returns where that was saved, and the flag that stops
+/// the replay. `progress` is called with the requests made and all of them.
+///
+/// # Errors
+/// The servers cannot be reached, or lack items that the strategy needs; the log and the settings do not go together; or
+/// `begin` failed.
+pub fn run<E: From<ReplayError>>(
+    settings: &Settings<'_>,
+    mut recorded_log: RequestLog,
+    mut strategy_file: StrategyFile,
+    begin: impl FnOnce(&Value) -> Result<(PathBuf, Arc<AtomicBool>), E>,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<(Report, bool), E> {
+    let (log, absent_keys) = prepare_log(settings, &mut recorded_log, &mut strategy_file)?;
+    let prepared = prepare_requests(&log, &strategy_file);
+    let plan = ReplayPlan {
+        servers: settings.servers,
+        strategy_file: &strategy_file,
+        log: &log,
+        prepared: &prepared,
+        thread_count: settings.thread_count,
+        speed: settings.speed,
+    };
+    let replay = Replay::prepare(plan)?;
+    let latency_before = replay.measure_latency_table()?;
+    let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
+    let mut setup = ReplaySetup {
+        log_name: settings.log_name.clone(),
+        left_out_parts: settings.left_out_parts.clone(),
+        target: settings.target.to_owned(),
+        strategy: strategy_file.strategy.to_string(),
+        instances: prepared.instances(),
+        clients: settings.thread_count,
+        forecast_path: PathBuf::new(),
+        absent_keys,
+    };
+    let forecast_document = build_forecast_document(&setup, &prepared, &forecast, &latency_before);
+    let (forecast_path, stop) = begin(&forecast_document)?;
+    setup.forecast_path = forecast_path;
+    let replay_outcome = replay.run_until_stopped(&stop, progress)?;
+    let latency_after = replay.measure_latency_table()?;
+    let half_start = prepared.second_half_start();
+    let forecast_second_half = |cost_model: &CostModel| {
+        run_file(&prepared, cost_model, &strategy_file).split_off(half_start)
+    };
+    let added_errors = compute_error_intervals(
+        &latency_before.round_forecasts(forecast_second_half),
+        &latency_after.round_forecasts(forecast_second_half),
+        &replay_outcome.request_stats[half_start..],
+    );
+    let results = Results::new(
+        setup,
+        &prepared,
+        (&forecast, replay_outcome),
+        (latency_before, latency_after),
+        (added_errors, settings.tolerance),
+    );
+    Ok((build_report(&results), results.conclusion() == Conclusion::Held))
+}
+
+fn prepare_requests<'l>(log: &'l RequestLog, strategy_file: &StrategyFile) -> PreparedLog<'l> {
+    PreparedLog::with_never(log, strategy_file.never.clone(), |_| true).without_ttls()
+}
+
+/// The log with the tree of the strategy file; keys that the servers lack are left out of both if they are few.
+fn prepare_log(
+    settings: &Settings<'_>,
+    recorded_log: &mut RequestLog,
+    strategy_file: &mut StrategyFile,
+) -> Result<(RequestLog, AbsentKeys), ReplayError> {
+    let log = with_tree_of(recorded_log, strategy_file);
+    let prepared = prepare_requests(&log, strategy_file);
+    if prepared.len() < 2 {
+        let log_name = settings.log_name.clone();
+        return Err(ReplayError::TooFewRequests { log_name, count: prepared.len() });
+    }
+    let (thread_count, instance_count) = (settings.thread_count, prepared.instances());
+    if thread_count > instance_count {
+        return Err(ReplayError::IdleThreads { thread_count, instance_count });
+    }
+    if settings.fills {
+        fill(settings.servers, &log.items)?;
+        return Ok((log, AbsentKeys::default()));
+    }
+    let absent_keys = AbsentKeys::find(settings.servers, &log, strategy_file)?;
+    if !absent_keys.can_be_left_out() {
+        return Ok((log, absent_keys));
+    }
+    absent_keys.leave_out(recorded_log, strategy_file);
+    Ok((with_tree_of(recorded_log, strategy_file), absent_keys))
+}
+
+/// What is replayed, and where.
+#[derive(Debug, Clone, Copy)]
+struct ReplayPlan<'r> {
+    servers: &'r [Address],
+    /// The strategy of each instance.
+    strategy_file: &'r StrategyFile,
+    log: &'r RequestLog,
+    /// Its requests.
+    prepared: &'r PreparedLog<'r>,
+    thread_count: usize,
+    speed: Speed,
 }
 
 /// A replay whose instances are connected and have their fixed sets.
-pub struct Replay<'r> {
+struct Replay<'r> {
     plan: ReplayPlan<'r>,
     instances: AppInstances,
     single_gets: SingleGets<'r>,
@@ -108,7 +259,7 @@ impl<'r> Replay<'r> {
     ///
     /// # Errors
     /// The servers cannot be reached, or do not have the whole fixed set; or no request of the log reads an item.
-    pub fn prepare(plan: ReplayPlan<'r>) -> Result<Self, ReplayError> {
+    fn prepare(plan: ReplayPlan<'r>) -> Result<Self, ReplayError> {
         let concurrent_calls = match plan.speed {
             Speed::Max => plan.thread_count,
             Speed::Recorded(_) => 1,
@@ -128,7 +279,7 @@ impl<'r> Replay<'r> {
     ///
     /// # Errors
     /// A call failed, or the calls make no table.
-    pub fn measure_latency_table(&self) -> Result<LatencyTable, ReplayError> {
+    fn measure_latency_table(&self) -> Result<LatencyTable, ReplayError> {
         let rehearsal = Rehearsal {
             servers: self.plan.servers,
             strategy_file: self.plan.strategy_file,
@@ -139,25 +290,29 @@ impl<'r> Replay<'r> {
         rehearsal.measure_latency_table(&self.single_gets, &self.uncached_instances)
     }
 
-    /// Makes all requests until `stop` is set; `progress` is called after each.
+    /// Makes all requests.
     ///
     /// # Errors
-    /// A call failed.
-    pub fn run(
+    /// A call failed, or `stop` was set.
+    fn run_until_stopped(
         &self,
         stop: &AtomicBool,
-        progress: &(dyn Fn() + Sync),
+        progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<ReplayOutcome, ReplayError> {
+        let (made, all) = (AtomicUsize::new(0), self.plan.prepared.len());
+        let count_request = || progress(made.fetch_add(1, Ordering::Relaxed) + 1, all);
         let replay_options = ReplayOptions {
             thread_count: self.plan.thread_count,
             speed: self.plan.speed,
             stop,
-            progress,
+            progress: &count_request,
         };
         let machine = MachineWatch::begin(self.plan.servers);
-        let outcome =
-            self.instances.replay((self.plan.log, self.plan.prepared), &replay_options)?;
-        Ok(ReplayOutcome { machine_load: machine.end(), ..outcome })
+        let outcome = self.instances.replay((self.plan.log, self.plan.prepared), &replay_options);
+        if stop.load(Ordering::Relaxed) {
+            return Err(ReplayError::Stopped { made: made.load(Ordering::Relaxed), all });
+        }
+        Ok(ReplayOutcome { machine_load: machine.end(), ..outcome? })
     }
 }
 

@@ -20,7 +20,7 @@ use super::{ReplayError, Speed};
 
 /// What the requests needed.
 #[derive(Debug)]
-pub struct ReplayOutcome {
+pub(super) struct ReplayOutcome {
     /// In file order.
     pub request_stats: Vec<RequestStats>,
     /// Reads of keys that the servers do not have.

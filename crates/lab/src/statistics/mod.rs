@@ -9,10 +9,10 @@ mod segments;
 mod steadiness;
 
 pub(crate) use percentile::find_median_ranks;
-pub use percentile::{Estimate, Percentiles};
+pub(crate) use percentile::{Estimate, Percentiles};
 pub(crate) use ratio::RatioInterval;
 pub(crate) use steadiness::Steadiness;
-pub use steadiness::SteadinessKind;
+pub(crate) use steadiness::SteadinessKind;
 
 #[cfg(test)]
 mod synthetic;

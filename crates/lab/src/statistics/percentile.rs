@@ -26,7 +26,7 @@ const BLOCK_SAMPLES_MIN: usize = 5;
 
 /// A percentile and the interval that contains the true one with a probability of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The percentile of the samples; `None` if there are too few to bound it from above.
     pub value: Option<f64>,
     /// Lower bound of the interval; 0 if there are too few samples to bound it from below.
@@ -37,7 +37,7 @@ pub struct Estimate {
 
 /// Samples of one run, ready for percentiles.
 #[derive(Debug, Clone)]
-pub struct Percentiles {
+pub(crate) struct Percentiles {
     /// As they were taken.
     in_order: Vec<f64>,
     sorted: Vec<f64>,

@@ -6,7 +6,7 @@ use super::Percentiles;
 
 /// A ratio with the interval that contains the true one with a probability of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RatioInterval {
+pub(crate) struct RatioInterval {
     /// The median over the rounds.
     pub value: f64,
     /// Lower bound.

@@ -26,7 +26,7 @@ const DISTURBANCE_MAX: f64 = 0.06;
 /// How the latency developed over a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SteadinessKind {
+pub(crate) enum SteadinessKind {
     /// The same level all the time.
     Flat,
     /// Slower at first, then at one level.
@@ -39,7 +39,7 @@ pub enum SteadinessKind {
 
 /// A [`SteadinessKind`], and from which operation on it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Steadiness {
+pub(crate) struct Steadiness {
     /// How the latency developed.
     pub kind: SteadinessKind,
     /// The first operation after the warm-up, or of the slow-down.

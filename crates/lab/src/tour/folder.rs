@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Files of more than this many bytes do not fit memcached's default item size.
-pub const FILE_BYTES_MAX: u64 = 1_000_000;
+pub(crate) const FILE_BYTES_MAX: u64 = 1_000_000;
 
 /// A tour stops collecting at this many bytes: enough for figures, little enough for any machine.
 pub(crate) const FOLDER_BYTES_MAX: u64 = 256 << 20;
@@ -13,7 +13,7 @@ const FILES_MAX: usize = 50_000;
 
 /// The files of a tour, in memory, under their paths.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     /// The folder.
     pub path: PathBuf,
     pub(super) files: Vec<(String, Vec<u8>)>,
@@ -26,7 +26,7 @@ pub struct Folder {
 impl Folder {
     /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
     /// so are folders whose name is in `excluded_names`.
-    pub fn read(path: &Path, excluded_names: &[&str]) -> std::io::Result<Self> {
+    pub(crate) fn read(path: &Path, excluded_names: &[&str]) -> std::io::Result<Self> {
         Self::read_files_up_to(FILE_BYTES_MAX, path, excluded_names)
     }
 
@@ -96,12 +96,12 @@ impl Folder {
     }
 
     /// How many items the files become.
-    pub fn items(&self) -> usize {
+    pub(crate) fn items(&self) -> usize {
         self.files.len()
     }
 
     /// Bytes of all names and contents.
-    pub fn user_bytes(&self) -> u64 {
+    pub(crate) fn user_bytes(&self) -> u64 {
         self.files.iter().map(|(name, content)| (name.len() + content.len()) as u64).sum()
     }
 }

@@ -1,105 +1,36 @@
 //! The tour: stores a real folder in a real server, checks every byte, and measures the cost.
 //!
 //! Files become items under their path in the folder. They are stored over the socket, read back one at a time, in
-//! pipelines and by multi-get, each comparison over every byte. This module does not start the server: it takes an
-//! address, a meter and a function that returns the resident bytes.
+//! pipelines and by multi-get, each comparison over every byte. A memcached is started as a child; our server runs in
+//! this process, so that its resident bytes are those by which the process grew since the folder was read.
 
 mod folder;
+mod report;
+mod stage;
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::load::{
-    self, Batch, Error, KeyResult, LoadPlan, NextStep, Report, ValueCheck, Workload,
-};
-use crate::proc::Meter;
+use crate::bench::Error;
+use crate::proc::{Meter, read_own_resident_bytes};
+use crate::server_process::{ServerCommand, send_line};
 
-pub use folder::{FILE_BYTES_MAX, Folder};
+pub(crate) use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
+use stage::{Stage, StageFigures, count_requested_keys, run_stage};
 
-pub(crate) use folder::FOLDER_BYTES_MAX;
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A read stage repeats the folder until at least this many keys were requested.
-const KEYS_READ_MIN: usize = 60_000;
-
-/// Keys of a multi-get.
-pub const KEYS_PER_GET: usize = 100;
-
-/// Requests of a pipeline.
-pub const PIPELINE_DEPTH: usize = 16;
-
-/// Connections of a tour; one thread drives them.
-const CONNECTIONS: usize = 8;
-
-/// A stage of the tour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// One set a file.
-    Store,
-    /// One get at a time.
-    Single,
-    /// Gets in pipelines.
-    Pipelined,
-    /// Gets of many keys.
-    MultiGet,
-}
-
-impl Stage {
-    /// All of them, in the order of the tour.
-    pub const ALL: [Self; 4] = [Self::Store, Self::Single, Self::Pipelined, Self::MultiGet];
-
-    const fn keys_per_get(self) -> usize {
-        match self {
-            Self::MultiGet => KEYS_PER_GET,
-            _ => 1,
-        }
-    }
-
-    const fn depth(self) -> usize {
-        match self {
-            Self::Pipelined => PIPELINE_DEPTH,
-            _ => 1,
-        }
-    }
-}
-
-/// What a stage cost.
+/// What a tour of one server measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct StageFigures {
-    /// Which stage.
-    pub stage: Stage,
-    /// Completed requests.
-    pub requests: u64,
-    /// Keys stored or found with their value.
-    pub keys: u64,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// Keys a second.
-    pub keys_per_s: f64,
-    /// Bytes a second that crossed the socket in the direction of the values.
-    pub bytes_per_s: f64,
-    /// Latency of a request, median.
-    pub latency_us_p50: f64,
-    /// 99th percentile.
-    pub latency_us_p99: f64,
-    /// 99.9th percentile.
-    pub latency_us_p999: f64,
-    /// CPU of the server per request.
-    pub server_cpu_us: f64,
-    /// CPU of the server per key.
-    pub server_cpu_us_per_key: f64,
-    /// Keys that were absent, refused or wrong.
-    pub failed: u64,
-    /// A description of the first of them.
-    pub complaint: Option<String>,
-}
-
-/// What a tour of one server showed.
-#[derive(Debug, Clone, Serialize)]
-pub struct TourFigures {
+struct TourFigures {
     /// Which server.
     pub server: String,
     /// Its reply to `version`.
@@ -116,124 +47,148 @@ pub struct TourFigures {
 
 impl TourFigures {
     /// User bytes per resident byte.
-    pub fn density(&self) -> f64 {
+    fn density(&self) -> f64 {
         self.user_bytes as f64 / self.resident_bytes.max(1) as f64
     }
 
     /// Keys that failed in any stage.
-    pub fn failed(&self) -> u64 {
+    fn failed(&self) -> u64 {
         self.stages.iter().map(|stage| stage.failed).sum()
     }
 }
 
-/// Runs a stage; `progress` counts its keys.
-pub fn run_stage(
-    folder: &Arc<Folder>,
-    stage: Stage,
-    target: SocketAddr,
-    meter: &Meter,
-    stop: &Arc<AtomicBool>,
-    progress: &Arc<AtomicU64>,
-) -> Result<StageFigures, Error> {
-    let plan = LoadPlan {
-        connections: if stage == Stage::Store { 1 } else { CONNECTIONS },
-        depth: stage.depth(),
-        check: ValueCheck::Full,
-        stop: Arc::clone(stop),
-        ..LoadPlan::new(target)
-    };
-    let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
-    let expected_keys = workload.keys_left as u64;
-    let (report, _) = load::run(&plan, vec![workload], meter)?;
-    Ok(compute_stage_figures(stage, &report, expected_keys))
-}
+/// Called with the server and the stage, the keys requested so far and all of the stage.
+pub type Progress<'p> = &'p (dyn Fn(&str, u64, u64) + Sync);
 
-/// How many keys a stage requests.
-pub fn count_requested_keys(folder: &Folder, stage: Stage) -> usize {
-    let items = folder.items();
-    if stage == Stage::Store { items } else { items * KEYS_READ_MIN.div_ceil(items.max(1)) }
-}
-
-fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
-    let tally = &report.tally;
-    let succeeded = tally.hits + tally.stored;
-    let server_us = report.server_cpu.cpu_s() * 1e6;
-    let socket_bytes = if stage == Stage::Store { tally.sent_bytes } else { tally.received_bytes };
-    StageFigures {
-        stage,
-        requests: tally.requests,
-        keys: succeeded,
-        requests_per_s: report.rate(),
-        keys_per_s: succeeded as f64 / report.seconds.max(1e-9),
-        bytes_per_s: socket_bytes as f64 / report.seconds.max(1e-9),
-        latency_us_p50: tally.latency_us(50.0),
-        latency_us_p99: tally.latency_us(99.0),
-        latency_us_p999: tally.latency_us(99.9),
-        server_cpu_us: report.cpu_us(),
-        server_cpu_us_per_key: server_us / succeeded.max(1) as f64,
-        failed: expected_keys.saturating_sub(succeeded),
-        complaint: tally
-            .first_difference
-            .clone()
-            .or_else(|| tally.first_refusal.clone())
-            .or_else(|| (tally.misses > 0).then(|| format!("{} keys were absent", tally.misses))),
-    }
-}
-
-/// The workload of a stage: the files in order, repeated until enough keys were requested.
-struct StageWorkload {
+/// A folder in memory, and what was measured with it.
+#[derive(Debug)]
+pub struct Tour {
     folder: Arc<Folder>,
-    stage: Stage,
-    next_file_index: usize,
-    keys_left: usize,
-    scratch_ids: Vec<u64>,
-    progress: Arc<AtomicU64>,
+    /// Resident bytes of this process once it had the folder.
+    resident_bytes_before: u64,
+    stop: Arc<AtomicBool>,
+    figures_by_server: Vec<TourFigures>,
 }
 
-impl StageWorkload {
-    fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
-        let keys_left = count_requested_keys(&folder, stage);
-        Self { folder, stage, next_file_index: 0, keys_left, scratch_ids: Vec::new(), progress }
+impl Tour {
+    /// Reads the files under `path`; those that cannot be items are skipped, and so are folders whose name is in
+    /// `excluded_names`. `stop` ends what is measured.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn read(path: &Path, excluded_names: &[&str], stop: Arc<AtomicBool>) -> io::Result<Self> {
+        let folder = Arc::new(Folder::read(path, excluded_names)?);
+        let resident_bytes_before = read_own_resident_bytes();
+        Ok(Self { folder, resident_bytes_before, stop, figures_by_server: Vec::new() })
     }
 
-    fn file(&self, id: u64) -> Option<&(String, Vec<u8>)> {
-        self.folder.files.get(id as usize)
+    /// Whether no file can be an item.
+    pub fn is_empty(&self) -> bool {
+        self.folder.items() == 0
     }
-}
 
-impl Workload for StageWorkload {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        let mut ids = std::mem::take(&mut self.scratch_ids);
-        ids.clear();
-        while ids.len() < self.stage.keys_per_get().min(self.folder.items()) && self.keys_left > 0 {
-            ids.push((self.next_file_index % self.folder.items()) as u64);
-            self.next_file_index += 1;
-            self.keys_left -= 1;
+    /// What is measured, in some sentences.
+    pub fn intro(&self) -> String {
+        report::format_intro(&self.folder)
+    }
+
+    /// `-m` of a server: everything fits twice, so that nothing is evicted.
+    pub fn memory_mib(&self) -> u64 {
+        64 + 2 * self.folder.user_bytes().div_ceil(1 << 20)
+    }
+
+    /// Measures our server in this process, which was started after the folder was read.
+    ///
+    /// # Errors
+    /// The generator failed, or was stopped.
+    pub fn measure_embedded(
+        &mut self,
+        address: SocketAddr,
+        meter: &Meter,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let version = send_line(address, "version").unwrap_or_default();
+        let version = version.trim_start_matches("VERSION ").to_owned();
+        let before = self.resident_bytes_before;
+        let resident_bytes = || read_own_resident_bytes().saturating_sub(before);
+        let server = ("glasscache", version, address);
+        self.measure_stages(server, meter, &resident_bytes, progress)
+    }
+
+    /// Starts this memcached and measures it.
+    ///
+    /// # Errors
+    /// It cannot be started; the generator failed, or was stopped.
+    pub fn measure_memcached(
+        &mut self,
+        program: &Path,
+        workers: usize,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let command = ServerCommand::memcached(program, self.memory_mib(), workers);
+        let server = command.start().map_err(Error::Start)?;
+        let resident_bytes = || server.read_resident_bytes();
+        let name_and_version = ("memcached", server.version.clone(), server.address);
+        self.measure_stages(name_and_version, &server.meter(), &resident_bytes, progress)
+    }
+
+    fn measure_stages(
+        &mut self,
+        (name, version, address): (&str, String, SocketAddr),
+        meter: &Meter,
+        read_resident_bytes: &dyn Fn() -> u64,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let (mut stages, mut resident_bytes) = (Vec::new(), 0);
+        for stage in Stage::ALL {
+            let label = format!("{name}: {}", stage.title());
+            let keys = count_requested_keys(&self.folder, stage) as u64;
+            let (keys_done, is_done) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
+            let figures = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        progress(&label, keys_done.load(Ordering::Relaxed), keys);
+                        std::thread::sleep(PROGRESS_INTERVAL);
+                    }
+                });
+                let figures =
+                    run_stage(&self.folder, stage, address, meter, &self.stop, &keys_done);
+                is_done.store(true, Ordering::Relaxed);
+                figures
+            });
+            stages.push(figures.map_err(Error::load(name))?);
+            resident_bytes = resident_bytes.max(read_resident_bytes());
         }
-        let next_step = match (ids.first(), self.stage) {
-            (None, _) => NextStep::Finished,
-            (Some(&id), Stage::Store) => {
-                batch.set(self, id, 0);
-                NextStep::Sent
-            }
-            _ => {
-                batch.get(self, &ids);
-                NextStep::Sent
-            }
-        };
-        self.scratch_ids = ids;
-        next_step
+        self.figures_by_server.push(TourFigures {
+            server: name.to_owned(),
+            version,
+            items: self.folder.items(),
+            user_bytes: self.folder.user_bytes(),
+            resident_bytes,
+            stages,
+        });
+        Ok(())
     }
 
-    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(self.file(id).map_or(b"", |(name, _)| name.as_bytes()));
+    /// Keys that were absent or wrong at any server, and a description of the first of them.
+    pub fn failed_keys(&self) -> (u64, Option<String>) {
+        let figures = &self.figures_by_server;
+        let mut stages = figures.iter().flat_map(|figures| &figures.stages);
+        let complaint = stages.find_map(|stage| stage.complaint.clone());
+        (figures.iter().map(TourFigures::failed).sum(), complaint)
     }
 
-    fn value(&self, id: u64) -> &[u8] {
-        self.file(id).map_or(b"", |(_, content)| content.as_slice())
+    /// What was measured, for a terminal.
+    pub fn text(&self) -> String {
+        report::format_figures(&self.figures_by_server)
     }
 
-    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {
-        self.progress.fetch_add(1, Ordering::Relaxed);
+    /// What was measured, in JSON.
+    pub fn to_document(&self) -> Value {
+        let folder = &self.folder;
+        json!({
+            "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(), "skipped": folder.skipped_files },
+            "servers": self.figures_by_server,
+        })
     }
 }

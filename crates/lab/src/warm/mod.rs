@@ -19,7 +19,7 @@ use glasscache_protocol::text::request::StoreMode;
 
 use self::batch::Copier;
 use self::listing::list_items;
-pub use self::pace::Rate;
+use self::pace::Rate;
 pub use self::report::{End, Report, WarmError};
 use self::same_server::refuse_same_server;
 use self::server::CopyEndpoint;
@@ -41,8 +41,10 @@ pub struct Options {
     pub from: Access,
     /// The server to fill.
     pub to: Access,
-    /// Bounds on items and bytes per second.
-    pub rate: Rate,
+    /// Most items to copy in a second.
+    pub items_per_s: u64,
+    /// Most bytes to copy in a second.
+    pub bytes_per_s: u64,
     /// Whether an item replaces one that the new server has.
     pub overwrites: bool,
 }
@@ -57,6 +59,7 @@ pub fn warm(
     report: &mut Report,
     mut observe: impl FnMut(&Report) -> bool,
 ) -> Result<(), WarmError> {
+    let rate = Rate { items_per_s: options.items_per_s, bytes_per_s: options.bytes_per_s };
     let mut target = CopyEndpoint::open(&options.to)?;
     let mut source = CopyEndpoint::open(&options.from)?;
     refuse_same_server(&mut source, &mut target)?;
@@ -74,7 +77,7 @@ pub fn warm(
     let (mut batch_start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());
     let (mut copied_before, mut refused_before) = (0, 0);
     report.end = loop {
-        let range = item_list.batch(batch_start, options.rate.batch_items());
+        let range = item_list.batch(batch_start, rate.batch_items());
         if range.is_empty() {
             break End::Complete;
         }
@@ -103,7 +106,7 @@ pub fn warm(
                 break End::TargetFull;
             }
         }
-        let due_after = options.rate.due_after(report.examined_items, listed_bytes);
+        let due_after = rate.due_after(report.examined_items, listed_bytes);
         if !wait_until(started, due_after, || observe(report)) {
             break End::Stopped;
         }

@@ -8,7 +8,7 @@ const BATCHES_PER_SECOND: u64 = 50;
 
 /// A bound on items and on bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub(super) struct Rate {
     /// Items a second.
     pub items_per_s: u64,
     /// Bytes a second.

@@ -14,11 +14,10 @@ use serde::Serialize;
 
 pub(crate) use event::Event;
 pub use glasscache_protocol::percent::to_printable;
-use glasscache_sim::trace::watch::WatchLine;
-pub use glasscache_sim::trace::watch::unescape_key;
+use glasscache_sim::trace::watch::{WatchLine, unescape_key};
 pub use tally::{Causes, WatchTally};
 
-use crate::counters::Counters;
+use glasscache_findings::counters::Counters;
 
 /// The longest line of `watch` that is read: a key of 250 bytes, all percent-encoded, and its fields.
 const LINE_BYTES_MAX: u64 = 4096;

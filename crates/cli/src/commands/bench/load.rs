@@ -5,16 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::bench::live::{
-    self, Comparison, EarlyEnd, KeyTrace, LoadMeasurement, Mix, Objective, Popularity,
-    SearchResult, Settings, Target, Traffic, TriedRate,
-};
-use glasscache_lab::load::{self, Pace, Picker, Size, ValueCheck, Values};
-use glasscache_lab::text::{format_count, format_decimal};
+use glasscache_lab::bench::live::{self, KeyTrace, Keys, LoadError, Mix, Objective, Settings};
+use glasscache_lab::load::{self, Pace, Size, ValueCheck};
+use glasscache_lab::target::Target;
 use glasscache_sim::trace::Columns;
-use serde_json::{Value, json};
 
-use super::load_report::{LoadResult, build_report};
 use super::load_values::{
     MixArg, PopularityArg, SizeArg, parse_mix, parse_popularity, parse_rate, parse_size,
 };
@@ -23,7 +18,7 @@ use crate::files::write_atomically;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
-use crate::report::Detail;
+use crate::report::{Detail, print_outcome, write_report_page};
 use crate::target::MeasuredServer;
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
@@ -176,76 +171,59 @@ impl Args {
             targets.push(open(Some(vs_address))?);
         }
         let settings = self.build_settings()?;
-        let traffic = self.build_traffic()?;
-        let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
-        let target_descriptions: Vec<String> =
-            targets.iter().map(|target| target.describe()).collect();
-        let document = self.to_document(&targets, &traffic, &result);
-        let report = build_report(&target_descriptions, &result, document);
-        report.print(out, Detail::default())?;
-        for warning in list_warnings(&result) {
+        let measured_targets: Vec<&Target> = targets.iter().map(|target| &**target).collect();
+        let bar = new_progress_bar();
+        let result = live::run(&settings, &measured_targets, |done_share| {
+            bar.set_position((done_share * 1000.0) as u64);
+        });
+        bar.finish_and_clear();
+        let result = result.map_err(|error| failure(&error))?;
+        let exit = print_outcome(&result.outcome, out, Detail::default(), |error| {
+            failure(error).with_hint("what was measured before is printed; no file was written")
+        });
+        for warning in &result.warnings {
             eprintln!("warning: {warning}");
         }
-        if let Some(failure) = early_end {
-            return Err(
-                failure.with_hint("what was measured before is printed; no file was written")
-            );
-        }
-        if result.is_stopped {
-            return Err(Failure::stopped());
-        }
+        let exit = exit?;
         if let Some(path) = &self.hdr {
-            write_atomically(path, live::format_percentile_table(&result.measured).as_bytes())?;
+            write_atomically(path, result.percentile_table().as_bytes())?;
         }
         if let Some(path) = &self.hdr_log {
-            write_atomically(
-                path,
-                &live::format_interval_log(result.measured.started_at, &result.measured.by_second)?,
-            )?;
+            write_atomically(path, &result.interval_log()?)?;
         }
-        report.write_page(self.html.as_deref(), &self.input_files())?;
-        let wrong_values: u64 = result.all_measured().map(|measured| measured.wrong_values).sum();
-        Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
+        write_report_page(result.outcome.report, self.html.as_deref(), &self.input_files())?;
+        Ok(exit)
     }
 
     fn build_settings(&self) -> Result<Settings, Failure> {
+        let [get, multi_get, set, delete] = self.mix.shares;
+        let trace = self.read_trace()?;
         Ok(Settings {
+            size: self.read_value_size(trace.as_ref())?,
+            keys: match (&self.popularity, trace) {
+                (_, Some(trace)) => Keys::Trace(trace),
+                (popularity, None) => Keys::Random {
+                    count: self.keys.unwrap_or(DEFAULT_KEYS),
+                    zipf_exponent: match popularity {
+                        PopularityArg::Zipf(exponent) => Some(*exponent),
+                        _ => None,
+                    },
+                },
+            },
+            mix: Mix { get, multi_get, keys_per_get: self.keys_per_get as usize, set, delete },
+            ttl_s: self.ttl,
+            fills_misses: self.fill,
             connections: self.connections as usize,
             depth: self.depth as usize,
             threads: self.threads as usize,
             pace: self.rate.map_or(Pace::Closed, Pace::Open),
+            objective: self.search,
             run_for: self.run_for,
             warm_up: self.warm_up,
             cpus: self.cpus.clone(),
             check: self.check.into(),
             seed: self.seed,
             stop: new_stop_flag()?,
-        })
-    }
-
-    fn build_traffic(&self) -> Result<Traffic, Failure> {
-        let [get, multi_get, set, delete] = self.mix.shares;
-        let trace = self.read_trace()?;
-        let (popularity, keys) = match (&self.popularity, &trace) {
-            (_, Some(trace)) => {
-                (Popularity::Trace(trace.requested_key_numbers.clone()), trace.keys)
-            }
-            (popularity, None) => {
-                let keys = self.keys.unwrap_or(DEFAULT_KEYS);
-                let exponent = match popularity {
-                    PopularityArg::Zipf(exponent) => Some(*exponent),
-                    _ => None,
-                };
-                (Popularity::Random(Picker::new(keys, exponent)), keys)
-            }
-        };
-        Ok(Traffic {
-            popularity,
-            keys,
-            values: Values::new(self.read_value_size(trace.as_ref())?, self.seed),
-            mix: Mix { get, multi_get, keys_per_get: self.keys_per_get as usize, set, delete },
-            ttl_s: self.ttl,
-            fills_misses: self.fill,
         })
     }
 
@@ -302,138 +280,17 @@ impl Args {
             )),
         }
     }
-
-    /// What was measured, and what ended that early.
-    fn measure(
-        &self,
-        settings: &Settings,
-        targets: &[LiveTarget],
-        traffic: &Traffic,
-    ) -> Result<(LoadResult, Option<Failure>), Failure> {
-        let load_targets: Vec<Target> = targets
-            .iter()
-            .map(|target| Target { access: target.access.clone(), meter: target.meter.clone() })
-            .collect();
-        for (load_target, target) in load_targets.iter().zip(targets) {
-            live::fill(settings, load_target, traffic)
-                .map_err(|error| failure(&target.name, &error))?;
-        }
-        let bar = new_progress_bar();
-        let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
-        let to_failure = |end: EarlyEnd| {
-            let name = targets.get(end.target_index).map_or("", |target| &target.name);
-            failure(name, &end.error)
-        };
-        let failure_of_first_target = |error| to_failure(EarlyEnd { target_index: 0, error });
-        let (measured, other_and_ratio, objective_and_rates, mut early_end) =
-            match (&load_targets[..], self.search) {
-                ([first, second], _) => {
-                    let Comparison { measured: [measured, other_measured], ratios, early_end } =
-                        live::compare(settings, [first, second], traffic, progress)
-                            .map_err(to_failure)?;
-                    let other_and_ratio = Some((other_measured, ratios));
-                    (Some(measured), other_and_ratio, None, early_end.map(to_failure))
-                }
-                ([first, ..], Some(objective)) => {
-                    let SearchResult { tried_rates, best, error } =
-                        live::search(settings, first, traffic, objective, progress)
-                            .map_err(failure_of_first_target)?;
-                    let objective_and_rates = Some((objective, tried_rates));
-                    (best, None, objective_and_rates, error.map(failure_of_first_target))
-                }
-                ([first, ..], None) => {
-                    let (measured, error) =
-                        live::run(settings, first, traffic).map_err(failure_of_first_target)?;
-                    (Some(measured), None, None, error.map(failure_of_first_target))
-                }
-                ([], _) => (None, None, None, None),
-            };
-        bar.finish_and_clear();
-        // The keys of a server that failed cannot be removed.
-        if early_end.is_none() {
-            early_end = load_targets.iter().enumerate().find_map(|(target_index, load_target)| {
-                let error = live::clear(settings, load_target, traffic).err()?;
-                Some(to_failure(EarlyEnd { target_index, error }))
-            });
-        }
-        let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
-        let Some(measured) = measured else {
-            return Err(early_end.unwrap_or_else(|| {
-                no_rate_holds_failure(objective_and_rates.as_ref(), is_stopped)
-            }));
-        };
-        if is_stopped && measured.requests == 0 {
-            let message = "stopped in the warm-up, before any request was counted";
-            return Err(Failure::new(Exit::Interrupted, message));
-        }
-        let result = LoadResult { measured, other_and_ratio, objective_and_rates, is_stopped };
-        Ok((result, early_end))
-    }
-
-    fn to_document(&self, targets: &[LiveTarget], traffic: &Traffic, result: &LoadResult) -> Value {
-        let target_json =
-            |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
-        let mut document = json!(result.measured);
-        document["target"] = targets.first().map_or(Value::Null, target_json);
-        if let Some((other, ratio)) = &result.other_and_ratio {
-            document["vs"] = json!(other);
-            document["vs"]["target"] = targets.get(1).map_or(Value::Null, target_json);
-            document["ratio"] = json!(ratio);
-        }
-        if let Some((objective, tried_rates)) = &result.objective_and_rates {
-            document["objective"] = json!(objective);
-            document["tried"] = json!(tried_rates);
-        }
-        document["warnings"] = json!(list_warnings(result));
-        document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
-            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl, "tls": self.access.has_tls(),
-            "protocol": Protocol::from(self.protocol) });
-        document
-    }
 }
 
-/// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
-fn list_warnings(result: &LoadResult) -> Vec<String> {
-    let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
-    if !result.all_measured().any(is_mostly_misses) {
-        return Vec::new();
-    }
-    vec![
-        "most gets missed, so these are mostly the times of misses: the server has room for too few of the keys; use \
-         fewer or smaller ones (--keys, --size), or give it more memory"
-            .to_owned(),
-    ]
-}
-
-/// The failure of a search that has found no rate.
-fn no_rate_holds_failure(
-    objective_and_rates: Option<&(Objective, Vec<TriedRate>)>,
-    is_stopped: bool,
-) -> Failure {
-    if is_stopped {
-        return Failure::new(
-            Exit::Interrupted,
-            "stopped before a rate was found that holds the objective",
-        );
-    }
-    let lowest_rate_text = objective_and_rates.and_then(|(objective, tried_rates)| {
-        let lowest = tried_rates.last()?;
-        Some(format!(
-            ": at {} requests/s, the lowest that was tried, p{} is {} us",
-            format_count(lowest.rate as u64),
-            objective.percent,
-            format_decimal(lowest.latency_us)
-        ))
-    });
-    let lowest_rate_text = lowest_rate_text.unwrap_or_default();
-    Failure::new(Exit::Finding, format!("no rate holds the objective{lowest_rate_text}"))
-}
-
-fn failure(target_name: &str, error: &load::Error) -> Failure {
+fn failure(error: &LoadError) -> Failure {
     let exit = match error {
-        load::Error::Io(_) | load::Error::Closed | load::Error::Silent(_) => Exit::Unreachable,
-        load::Error::Unexpected(_) => Exit::BadData,
-        load::Error::Stopped => Exit::Interrupted,
+        LoadError::Target { error, .. } => match error {
+            load::Error::Io(_) | load::Error::Closed | load::Error::Silent(_) => Exit::Unreachable,
+            load::Error::Unexpected(_) => Exit::BadData,
+            load::Error::Stopped => Exit::Interrupted,
+        },
+        LoadError::NoRate(_) => Exit::Finding,
+        LoadError::Stopped(_) => Exit::Interrupted,
     };
-    Failure::new(exit, format!("{target_name}: {error}"))
+    Failure::new(exit, error.to_string())
 }

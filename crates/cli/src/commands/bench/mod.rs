@@ -4,7 +4,6 @@
 //! goes to stderr.
 
 mod load;
-mod load_report;
 mod load_values;
 mod memory;
 mod misses;
@@ -12,11 +11,9 @@ mod misses;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{Error, Programs, ServerPair};
+use glasscache_lab::bench::{Comparison, Error, Programs};
 use serde_json::json;
 
-use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -76,8 +73,14 @@ struct CommonOptions {
 }
 
 impl CommonOptions {
-    /// Sets the result in JSON, stores it if requested, and prints where.
-    fn finish(&self, out: &Output, record: &Record) -> Result<Exit, Failure> {
+    /// Prints what was measured or sets it in JSON, stores it if requested, and prints where.
+    fn finish(&self, out: &Output, outcome: Result<Comparison, Error>) -> Result<Exit, Failure> {
+        let Comparison { text, record, is_met } = outcome.map_err(failure)?;
+        if !out.is_json() {
+            out.print_line(text.trim_end())?;
+        }
+        // What was measured before an end or an error has been printed, and is not kept.
+        let record = record.map_err(failure)?;
         if out.is_json() {
             out.set_result(&json!(record));
         }
@@ -85,13 +88,8 @@ impl CommonOptions {
             let path = record.write_to(folder).map_err(failure)?;
             eprintln!("kept as {}", path.display());
         }
-        Ok(Exit::Success)
+        Ok(if is_met { Exit::Success } else { Exit::Finding })
     }
-}
-
-/// Both programs; Ctrl-C sets their stop flag.
-fn find_servers(programs: &Programs) -> Result<ServerPair, Failure> {
-    programs.find_servers(new_stop_flag()?).map_err(failure)
 }
 
 /// The exit code of a benchmark's error.
@@ -101,6 +99,11 @@ fn failure(error: Error) -> Failure {
         error if error.is_stop() => {
             return Failure::new(Exit::Interrupted, "stopped; nothing is left behind");
         }
+        Error::NoTrace { found_names, .. } if !found_names.is_empty() => {
+            return Failure::usage(message)
+                .with_hint(format!("traces there: {}", found_names.join(", ")));
+        }
+        Error::NoTrace { .. } => Exit::Usage,
         Error::NoMemcached | Error::Start(_) | Error::File(..) => Exit::Unreachable,
         Error::WrongReplies { .. } => Exit::Finding,
         Error::Load { .. } => Exit::BadData,

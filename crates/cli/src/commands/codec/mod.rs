@@ -1,6 +1,5 @@
 //! `glasscache codec`: what serialising and compressing values costs, and which codec a client should use.
 
-mod report;
 mod sampling;
 
 use std::fs::Metadata;
@@ -20,7 +19,7 @@ use crate::access;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
-use crate::report::Detail;
+use crate::report::{Detail, print_outcome, write_report_page};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,11 +142,10 @@ impl Args {
         let credentials = self.access.read_credentials()?;
         let stop = new_stop_flag()?;
         let samples = self.read_samples()?;
-        if samples.values.is_empty() {
+        if samples.is_empty() {
             return Err(self.no_values_failure(cuts_nothing));
         }
-        let has_keys = samples.values.iter().any(|sample| sample.key.is_some());
-        if self.prefix_of.is_some() && !has_keys {
+        if self.prefix_of.is_some() && !samples.has_keys() {
             return Err(Failure::usage(
                 "--prefix-of has no effect: lines of a file have no keys; leave it out",
             ));
@@ -155,24 +153,16 @@ impl Args {
         let target = LiveTarget::open(self.server.as_deref(), &credentials, Protocol::Text)?;
         let settings = self.new_settings(&target, stop);
         let bar = new_progress_bar();
-        let (result, outcome) = codec::run(&samples, &target, &settings, |done| {
+        let outcome = codec::run(&samples, &target, &settings, |done| {
             bar.set_position(done as u64);
         });
         bar.finish_and_clear();
-        let report = report::build_report(&result, self.seed);
-        if outcome.is_ok() || !result.candidates.is_empty() {
-            report.print(out, Detail { prints_all: self.all, is_wide: false })?;
-        }
-        outcome.map_err(|error| call_failure(&error))?;
-        if result.is_stopped {
-            return Err(Failure::stopped());
-        }
+        let outcome = outcome.map_err(|error| call_failure(&error))?;
+        let detail = Detail { prints_all: self.all, is_wide: false };
+        let exit = print_outcome(&outcome, out, detail, call_failure)?;
         let inputs: Vec<_> = self.sample_paths.iter().map(PathBuf::as_path).collect();
-        report.write_page(self.html.as_deref(), &inputs)?;
-        Ok(match result.wrong_values() {
-            0 => Exit::Success,
-            _ => Exit::Finding,
-        })
+        write_report_page(outcome.report, self.html.as_deref(), &inputs)?;
+        Ok(exit)
     }
 
     fn no_values_failure(&self, has_only_lines: bool) -> Failure {

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use glasscache_client::value::{Codec, CodecOptions, Decoded, Dialect};
 use glasscache_client::{Address, Budget};
-use glasscache_lab::codec::{Sample, Samples, ValueKind};
+use glasscache_lab::codec::Samples;
 use glasscache_lab::load::Rng;
-use glasscache_lab::why::to_printable;
 
 use crate::access;
 use crate::commands::keys::{for_each_key, parse_key};
@@ -57,8 +55,7 @@ fn draw_values(target: &Target, count: usize, seed: u64) -> Result<Samples, Fail
             return Err(failure(error));
         }
         for (index, flags, bytes) in values {
-            let key = batch.get(index).map(|key| to_printable(key));
-            samples.push(to_sample(key, flags, bytes));
+            samples.push_item(batch.get(index).map_or(b"", Vec::as_slice), flags, bytes);
         }
     }
     Ok(samples)
@@ -85,22 +82,4 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<Vec<u8>>, F
         })?;
     }
     Ok(keys)
-}
-
-/// The value of an item: what our client stored is decompressed, and is what it was; other clients' bytes are taken as
-/// they are.
-fn to_sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
-    let codec = Codec::new(CodecOptions::of(Dialect::Glasscache));
-    let decoded = codec.as_ref().ok().and_then(|codec| codec.decode(flags, &bytes).ok());
-    let new_sample = |kind, bytes: Vec<u8>| Sample { key: key.clone(), kind, bytes };
-    match decoded.map(|(decoded, _)| decoded) {
-        Some(Decoded::Str(text)) => new_sample(ValueKind::Text, text.into_owned().into_bytes()),
-        Some(Decoded::Json(json)) => new_sample(ValueKind::Object, json.into_owned()),
-        Some(Decoded::Ints(numbers)) => {
-            let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
-            new_sample(ValueKind::Object, format!("[{}]", numbers.join(",")).into_bytes())
-        }
-        Some(Decoded::Bytes(bytes)) => Sample::detect(key, bytes.into_owned()),
-        _ => Sample::detect(key, bytes),
-    }
 }

@@ -1,5 +1,6 @@
 //! What the tuned policy did: its switches, what each was expected to bring, what came, and what was taken back.
 
+use glasscache_lab::report::ReportTable;
 use glasscache_lab::text::format_count;
 use glasscache_sim::policy::{Goal, PolicySettings, SwitchRecord};
 use glasscache_sim::replay::{PreparedTrace, TunedReplay, replay_tuned};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use super::summary::format_percent;
 use crate::output::Failure;
 use crate::parallel::run_in_parallel;
-use crate::report::ReportTable;
 
 /// The replay of one size.
 pub(super) struct SizeReplay {

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 
 use glasscache_findings::curve::{Curve, CurvePoint};
+use glasscache_lab::report::{Report, ReportTable};
 use glasscache_lab::text::{format_bytes, format_count, format_decimal, format_percent};
 use serde_json::{Map, Value, json};
 
 use super::Args;
 use crate::output::{Exit, Failure, Output};
-use crate::report::{Detail, Report, ReportTable};
+use crate::report::{Detail, print_report, write_report_page};
 use crate::server_reader::{ServerReader, borrow_rows};
 use crate::target::Target;
 
@@ -69,8 +70,8 @@ pub(super) fn run(args: &Args, out: &Output) -> Result<Exit, Failure> {
         ));
     }
     let report = live_curve.build_report(&reader.to_string(), args.gib_month);
-    report.print(out, Detail::default())?;
-    report.write_page(args.html.as_deref(), &[])?;
+    print_report(&report, out, Detail::default())?;
+    write_report_page(report, args.html.as_deref(), &[])?;
     Ok(if live_curve.state() == "ok" { Exit::Success } else { Exit::Finding })
 }
 
@@ -169,12 +170,8 @@ impl<'r> LiveCurve<'r> {
             ]
         });
         let drawing = draw_bars(points, limit_bytes);
-        ReportTable::new(
-            "Misses by memory:",
-            ["memory", "of -m", "misses", "interval", "LRU"],
-            rows,
-        )
-        .with_drawing(drawing)
+        let header = ["memory", "of -m", "misses", "interval", "LRU"];
+        ReportTable { drawing, ..ReportTable::new("Misses by memory:", header, rows) }
     }
 
     fn list_notes(&self) -> Vec<String> {
@@ -311,6 +308,7 @@ fn format_money(advice: &Advice, limit_bytes: u64, gib_month: Option<f64>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::format_report;
 
     fn rows() -> Vec<(String, String)> {
         [
@@ -344,7 +342,8 @@ mod tests {
     fn the_curve_has_bars_a_table_advice_and_its_price() {
         let rows = rows();
         let live_curve = LiveCurve::of(&rows);
-        let text = live_curve.build_report("cache1:11211", Some(4.2)).to_text(Detail::default());
+        let report = live_curve.build_report("cache1:11211", Some(4.2));
+        let text = format_report(&report, Detail::default());
         let text = text.replace("if a\nmillion", "if a million");
         for expected in [
             "cache1:11211: 25.0 % of the gets miss at 1.1 GB.",

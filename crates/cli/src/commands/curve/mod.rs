@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::output::{Exit, Failure, Output};
-use crate::report::Detail;
+use crate::report::{Detail, print_report, write_report_page};
 use crate::setting_lists::join_settings;
 use crate::traces::{InputArgs, report_left_out};
 use jobs::{CurveResults, ReplayedPoint};
@@ -231,11 +231,15 @@ impl Args {
         }
         let mut report = report::build_report(&self, &trace, &results, &summary, document);
         report.tables.extend(decision_table);
-        report.print(out, Detail { prints_all: self.prints_all_policies(), is_wide: false })?;
+        print_report(
+            &report,
+            out,
+            Detail { prints_all: self.prints_all_policies(), is_wide: false },
+        )?;
         if !results.is_complete {
             return Err(Failure::stopped());
         }
-        report.write_page(self.html.as_deref(), &[&self.trace_path])?;
+        write_report_page(report, self.html.as_deref(), &[&self.trace_path])?;
         Ok(Exit::Success)
     }
 

@@ -1,5 +1,6 @@
 //! The report of `curve`: LRU's curve with its interval, the other policies' points, the knee.
 
+use glasscache_lab::report::Report;
 use glasscache_sim::page::{Chart, Mark, Series};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
@@ -9,7 +10,6 @@ use super::jobs::CurveResults;
 use super::summary::{Summary, format_size};
 use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
-use crate::report::Report;
 
 /// The report of the curve and of the replayed policies; `document` is its result in JSON.
 pub(super) fn build_report(

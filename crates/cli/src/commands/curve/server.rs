@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use glasscache_lab::report::{Report, ReportTable};
 use glasscache_lab::text::format_count;
 use glasscache_sim::curve::{SERVER_STORE_BYTES_MIN, ServerMemory};
 use glasscache_sim::page::{Chart, Mark, Series};
@@ -16,7 +17,7 @@ use super::table::describe_trace;
 use super::{Args, sizes};
 use crate::output::{Exit, Failure, Output};
 use crate::parallel::run_in_parallel;
-use crate::report::{Detail, Report, ReportTable};
+use crate::report::{Detail, print_report, write_report_page};
 
 /// Ours, ours with 10 % more memory, memcached.
 const REPLAYS_PER_SIZE: usize = 3;
@@ -72,11 +73,11 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         return Err(Failure::new(Exit::Interrupted, "stopped before the first size was done"));
     }
     let report = build_report(args, trace, &rows, costs);
-    report.print(out, Detail::default())?;
+    print_report(&report, out, Detail::default())?;
     if replay_outcome.is_stopped {
         return Err(Failure::stopped());
     }
-    report.write_page(args.html.as_deref(), &[&args.trace_path])?;
+    write_report_page(report, args.html.as_deref(), &[&args.trace_path])?;
     Ok(Exit::Success)
 }
 

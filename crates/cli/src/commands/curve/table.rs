@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use glasscache_lab::report::ReportTable;
 use glasscache_lab::text::{format_count, format_count_of};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
@@ -11,7 +12,6 @@ use glasscache_sim::trace::intern::Mode;
 use super::jobs::{CurveResults, ReplayedPoint};
 use super::summary::{Summary, find_nearest_replayed_size, format_size};
 use super::{Args, ModeFlag};
-use crate::report::ReportTable;
 
 /// The replayed points as cells: policies, sizes, and the point of each pair that was replayed.
 pub(super) struct Grid<'a> {
@@ -77,9 +77,11 @@ impl<'a> Grid<'a> {
         );
         let header =
             std::iter::once("policy".to_owned()).chain(self.sizes.iter().map(size_heading));
-        ReportTable::new(title, header, self.policies.iter().map(format_row))
-            .best_first()
-            .with_kept_row(PolicyKind::ServerStore.name())
+        ReportTable {
+            is_best_first: true,
+            kept_name: Some(PolicyKind::ServerStore.name().into_owned()),
+            ..ReportTable::new(title, header, self.policies.iter().map(format_row))
+        }
     }
 
     fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {

@@ -10,12 +10,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use glasscache_findings::{Figures, Finding, find};
+use glasscache_lab::report::{Report, ReportTable};
 use glasscache_lab::text::{format_count_of, format_duration};
 use serde_json::{Value, json};
 
 use crate::discovery;
 use crate::output::{Exit, Failure, Output};
-use crate::report::{Detail, Report, ReportTable};
+use crate::report::{Detail, print_report};
 use crate::seconds;
 use crate::server_reader::ServerReader;
 use crate::target::Target;
@@ -91,7 +92,8 @@ impl Args {
         }
         sort_by_importance(&mut findings);
         if !observed_servers.is_empty() {
-            build_report(&observed_servers, &findings, duration).print(out, Detail::default())?;
+            let report = build_report(&observed_servers, &findings, duration);
+            print_report(&report, out, Detail::default())?;
         }
         let exit = if findings.is_empty() { Exit::Success } else { Exit::Finding };
         Failure::join(failures).map_or(Ok(exit), Err)

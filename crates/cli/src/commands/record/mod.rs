@@ -11,9 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use glasscache_client::Address;
-use glasscache_lab::record::{
-    Options, RecordError, RecordedCounts, Recorder, read_dropped_lines, record,
-};
+use glasscache_lab::record::{Options, RecordedCounts, read_dropped_lines, record};
 use glasscache_lab::text::{format_count, format_duration, wrap};
 use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
@@ -161,40 +159,37 @@ impl WatchRecording {
         let file = AtomicFile::create(&self.out_path).map_err(write_failure)?;
         let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(write_failure)?;
         let options = Options { salt: self.salt.clone(), sample: self.sample_share };
-        let mut recorder = Recorder::new(writer, options);
         let stop = new_stop_flag()?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
         let dropped_before = self.read_dropped_by_threads();
         if !out.is_json() {
             eprintln!("recording {} for {} ...", self.server, format_duration(self.duration));
         }
-        let outcome = record(lines, &mut recorder, self.duration, || stop.load(Ordering::Relaxed));
-        if let Err(RecordError::Write(error)) = outcome {
-            return Err(write_failure(error));
-        }
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let recording =
+            record(lines, writer, options, self.duration, is_stopped).map_err(write_failure)?;
         let dropped_lines = self
             .read_dropped_by_threads()
             .zip(dropped_before)
             .map_or(0, |(now, before)| now.saturating_sub(before));
-        let (buffered_file, mut recorded) = recorder.finish().map_err(write_failure)?;
+        let mut recorded = recording.counts;
         recorded.skipped_lines += dropped_lines;
-        if let Err(RecordError::Watch(error)) = &outcome
+        if let Some(error) = &recording.watch_error
             && (self.out_path.exists() || recorded == RecordedCounts::default())
         {
             return Err(self.watch_failure(error, recorded, "the file is left as it was"));
         }
-        let file = buffered_file.into_inner().map_err(|error| write_failure(error.into_error()))?;
+        let file =
+            recording.file.into_inner().map_err(|error| write_failure(error.into_error()))?;
         file.finish().map_err(write_failure)?;
         self.report(out, recorded)?;
-        match outcome {
-            Err(RecordError::Watch(error)) => {
-                Err(self.watch_failure(&error, recorded, "they are in the file"))
-            }
-            _ if stop.load(Ordering::Relaxed) => Err(Failure::new(
+        match recording.watch_error {
+            Some(error) => Err(self.watch_failure(&error, recorded, "they are in the file")),
+            None if stop.load(Ordering::Relaxed) => Err(Failure::new(
                 Exit::Interrupted,
                 "stopped: what was recorded so far is in the file",
             )),
-            _ => Ok(Exit::Success),
+            None => Ok(Exit::Success),
         }
     }
 

@@ -4,36 +4,25 @@
 //! same server just before, by a rehearsal of the log's first half: nothing is stored unless `--fill` says so.
 
 mod forecast_file;
-mod results;
-mod table;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
-use glasscache_lab::replay::{
-    AbsentKeys, Replay, ReplayError, ReplayOutcome, ReplayPlan, Speed, fill,
-};
-use glasscache_lab::text::{format_count_of, wrap};
+use glasscache_lab::replay::{self, ReplayError, Settings, Speed};
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
-use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::noise::compute_error_intervals;
-use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
-use glasscache_sim::trace::log::RequestLog;
+use serde_json::Value;
 
 use crate::files::read_text;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::format_sentence_and_tables;
+use crate::report::{Detail, into_page, print_report};
 use crate::target;
 use crate::traces::read_log;
 use forecast_file::ForecastFile;
-use results::{Conclusion, ReplaySetup, Results};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,101 +84,38 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 impl Args {
     /// Measures, writes the forecast, replays, compares.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let mut strategy_file = self.read_strategy_file()?;
-        let FolderLog { log: mut recorded_log, left_out } = read_log(&self.log_folder)?;
+        let strategy_file = self.read_strategy_file()?;
+        let FolderLog { log: recorded_log, left_out } = read_log(&self.log_folder)?;
         let servers = Address::parse_list(&self.target).map_err(|error| client_failure(&error))?;
-        let (log, absent_keys) =
-            self.prepare_log(&servers, &mut recorded_log, &mut strategy_file)?;
-        let prepared =
-            PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true).without_ttls();
-        let plan = ReplayPlan {
+        let settings = Settings {
             servers: &servers,
-            strategy_file: &strategy_file,
-            log: &log,
-            prepared: &prepared,
-            thread_count: self.clients as usize,
-            speed: self.speed,
-        };
-        let replay = Replay::prepare(plan).map_err(|error| failure(&error))?;
-        let latency_before = replay.measure_latency_table().map_err(|error| failure(&error))?;
-        let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
-        let forecast_file = self.create_forecast_file()?;
-        let setup = ReplaySetup {
+            target: &self.target,
             log_name: self.log_folder.display().to_string(),
             left_out_parts: left_out.iter().map(ToString::to_string).collect(),
-            target: self.target.clone(),
-            strategy: strategy_file.strategy.to_string(),
-            instances: prepared.instances(),
-            clients: self.clients as usize,
-            forecast_path: forecast_file.path().to_owned(),
-            absent_keys,
+            thread_count: self.clients as usize,
+            speed: self.speed,
+            fills: self.fill,
+            tolerance: self.within_percent / 100.0,
         };
-        forecast_file.write(&results::build_forecast_document(
-            &setup,
-            &prepared,
-            &forecast,
-            &latency_before,
-        ))?;
-        let replay_outcome = run_until_stopped(&replay, prepared.len())?;
-        let latency_after = replay.measure_latency_table().map_err(|error| failure(&error))?;
-        let forecast_second_half = |cost_model: &CostModel| {
-            run_file(&prepared, cost_model, &strategy_file).split_off(prepared.second_half_start())
+        let begin = |forecast: &Value| -> Result<_, Failure> {
+            let forecast_file = self.create_forecast_file()?;
+            let path = forecast_file.path().to_owned();
+            forecast_file.write(forecast)?;
+            Ok((path, new_stop_flag()?))
         };
-        let added_errors = compute_error_intervals(
-            &latency_before.round_forecasts(forecast_second_half),
-            &latency_after.round_forecasts(forecast_second_half),
-            &replay_outcome.request_stats[prepared.second_half_start()..],
-        );
-        let results = Results::new(
-            setup,
-            &prepared,
-            (&forecast, replay_outcome),
-            (latency_before, latency_after),
-            (added_errors, self.within_percent / 100.0),
-        );
-        self.print(out, &results)
-    }
-
-    /// The log with the tree of the strategy file; keys that the servers lack are left out of both if they are few.
-    fn prepare_log(
-        &self,
-        servers: &[Address],
-        recorded_log: &mut RequestLog,
-        strategy_file: &mut StrategyFile,
-    ) -> Result<(RequestLog, AbsentKeys), Failure> {
-        let log = with_tree_of(recorded_log, strategy_file);
-        let prepared =
-            PreparedLog::with_never(&log, strategy_file.never.clone(), |_| true).without_ttls();
-        super::simulate::check_halves(&self.log_folder, &prepared)?;
-        self.check_clients(prepared.instances())?;
-        if self.fill {
-            fill(servers, &log.items).map_err(|error| failure(&error))?;
-            return Ok((log, AbsentKeys::default()));
-        }
-        let absent_keys = AbsentKeys::find(servers, &log, strategy_file);
-        let absent_keys = absent_keys.map_err(|error| failure(&error))?;
-        if !absent_keys.can_be_left_out() {
-            return Ok((log, absent_keys));
-        }
-        absent_keys.leave_out(recorded_log, strategy_file);
-        Ok((with_tree_of(recorded_log, strategy_file), absent_keys))
-    }
-
-    fn print(&self, out: &Output, results: &Results) -> Result<Exit, Failure> {
-        let page = table::build_page(results);
-        if out.is_json() {
-            out.set_result(&results.to_document(&page.sentence));
-        } else {
-            out.print_line(format_sentence_and_tables(&page.sentence, &page.tables))?;
-            page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))?;
-        }
+        let bar = new_progress_bar();
+        let progress = |made: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(made as u64);
+        };
+        let outcome = replay::run(&settings, recorded_log, strategy_file, begin, &progress);
+        bar.finish_and_clear();
+        let (report, has_held) = outcome?;
+        print_report(&report, out, Detail::default())?;
         if let Some(path) = &self.html {
-            page_file::write(path, page, &[&self.log_folder])?;
+            page_file::write(path, into_page(report), &[&self.log_folder])?;
         }
-        Ok(match results.conclusion() {
-            Conclusion::Held => Exit::Success,
-            Conclusion::Missed | Conclusion::Undecided => Exit::Finding,
-        })
+        Ok(if has_held { Exit::Success } else { Exit::Finding })
     }
 
     fn read_strategy_file(&self) -> Result<StrategyFile, Failure> {
@@ -205,18 +131,6 @@ impl Args {
         Failure::new(Exit::BadData, format!("{}: {error}", self.strategy_path.display()))
     }
 
-    /// Refuses threads that would make no request, for the latency table would be measured with their calls.
-    fn check_clients(&self, instance_count: usize) -> Result<(), Failure> {
-        let clients = self.clients;
-        if clients as usize <= instance_count {
-            return Ok(());
-        }
-        let process_text = format_count_of(instance_count as u64, "process", "processes");
-        Err(Failure::usage(format!(
-            "--clients {clients} has no effect: the log has {process_text}, and one thread makes the requests of each"
-        )))
-    }
-
     fn create_forecast_file(&self) -> Result<ForecastFile, Failure> {
         match &self.forecast_path {
             Some(path) => ForecastFile::create(path),
@@ -225,36 +139,26 @@ impl Args {
     }
 }
 
-/// Replays the requests with a progress bar, until Ctrl-C.
-fn run_until_stopped(replay: &Replay<'_>, request_count: usize) -> Result<ReplayOutcome, Failure> {
-    let stop = new_stop_flag()?;
-    let bar = new_progress_bar();
-    bar.set_length(request_count as u64);
-    let replay_outcome = replay.run(&stop, &|| bar.inc(1));
-    let requests_made = bar.position();
-    bar.finish_and_clear();
-    if stop.load(Ordering::Relaxed) {
-        let message = format!("stopped after {requests_made} of {request_count} requests");
-        return Err(Failure::new(Exit::Interrupted, message));
-    }
-    replay_outcome.map_err(|error| failure(&error))
-}
-
-fn failure(error: &ReplayError) -> Failure {
-    let exit = match error {
-        ReplayError::Client(error) => return client_failure(error),
-        ReplayError::Key(_) | ReplayError::NoStrategy => Exit::Usage,
-        ReplayError::MeasuringThread | ReplayError::ReplayThread => Exit::Finding,
-        ReplayError::FixedSet { .. } | ReplayError::NoReads | ReplayError::LatencyTable(_) => {
-            Exit::BadData
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        let exit = match &error {
+            ReplayError::Client(error) => return client_failure(error),
+            ReplayError::Key(_) | ReplayError::NoStrategy | ReplayError::IdleThreads { .. } => {
+                Exit::Usage
+            }
+            ReplayError::MeasuringThread | ReplayError::ReplayThread => Exit::Finding,
+            ReplayError::Stopped { .. } => Exit::Interrupted,
+            ReplayError::TooFewRequests { .. }
+            | ReplayError::FixedSet { .. }
+            | ReplayError::NoReads
+            | ReplayError::LatencyTable(_) => Exit::BadData,
+        };
+        let failure = Failure::new(exit, error.to_string());
+        match &error {
+            ReplayError::FixedSet { .. } => failure
+                .with_hint("store them, or add --fill for random values of the recorded sizes"),
+            _ => failure,
         }
-    };
-    let failure = Failure::new(exit, error.to_string());
-    match error {
-        ReplayError::FixedSet { .. } => {
-            failure.with_hint("store them, or add --fill for random values of the recorded sizes")
-        }
-        _ => failure,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use glasscache_lab::replay::ReplayError;
 use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -129,17 +130,11 @@ pub(super) fn build_never_rules(
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.
-pub(in crate::commands) fn check_halves(
-    folder: &Path,
-    prepared: &PreparedLog<'_>,
-) -> Result<(), Failure> {
+pub(super) fn check_halves(folder: &Path, prepared: &PreparedLog<'_>) -> Result<(), Failure> {
     if prepared.len() >= 2 {
         return Ok(());
     }
-    let count_text = ["no request", "only 1 request"][prepared.len()];
-    let message = format!(
-        "{}: {count_text} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
-        folder.display(),
-    );
-    Err(Failure::new(Exit::BadData, message))
+    let log_name = folder.display().to_string();
+    let error = ReplayError::TooFewRequests { log_name, count: prepared.len() };
+    Err(Failure::new(Exit::BadData, error.to_string()))
 }

@@ -29,7 +29,6 @@ use crate::page_table::{ROWS_WITHOUT_ALL, format_first_rows};
 use crate::parallel;
 use crate::seconds;
 use load::LoadedLog;
-pub(super) use load::check_halves;
 
 const EXAMPLES: &str = "\
 Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::access;
 use crate::output::{Exit, Failure, Output};
-use crate::report::Detail;
+use crate::report::{Detail, print_report, write_report_page};
 use crate::traces::InputArgs;
 
 /// The memory limit of a source that has none.
@@ -89,8 +89,8 @@ impl Args {
         let memory_bytes = memory_bytes.or(plan_input.memory_bytes).unwrap_or(MEMORY_BYTES_DEFAULT);
         let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
         let report = comparison.to_report();
-        report.print(out, Detail { prints_all: self.all, is_wide: false })?;
-        report.write_page(self.html.as_deref(), &self.source_files())?;
+        print_report(&report, out, Detail { prints_all: self.all, is_wide: false })?;
+        write_report_page(report, self.html.as_deref(), &self.source_files())?;
         Ok(Exit::Success)
     }
 

@@ -1,5 +1,6 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
+use glasscache_lab::report::{Report, ReportTable};
 use glasscache_lab::text::format_count;
 use glasscache_sim::page::{Bar, BarChart, Chart, Mark, Panel, Series, format_short_bytes};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
@@ -8,7 +9,6 @@ use glasscache_sim::slabs::plan::{ClassUse, Plan, count_items_in_segments};
 use serde_json::{Value, json};
 
 use super::plan_input::PlanInput;
-use crate::report::{Report, ReportTable};
 
 /// The factors to compare: the first default, the current default, and a common recommendation.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
@@ -251,7 +251,8 @@ impl<'a> Comparison<'a> {
         ];
         let config = describe_config(&self.input.config);
         let title = format!("Classes of today ({config}), the most waste first");
-        ReportTable::new(title, header, classes_in_use.into_iter().map(format_row)).best_first()
+        let table = ReportTable::new(title, header, classes_in_use.into_iter().map(format_row));
+        ReportTable { is_best_first: true, ..table }
     }
 
     fn build_options_table(&self) -> ReportTable {
@@ -285,7 +286,8 @@ impl<'a> Comparison<'a> {
             "What fits into {}, most items first (now: {current_items})",
             format_short_bytes(self.memory_bytes)
         );
-        ReportTable::new(title, header, rows.into_iter().map(|(_, cells)| cells)).best_first()
+        let table = ReportTable::new(title, header, rows.into_iter().map(|(_, cells)| cells));
+        ReportTable { is_best_first: true, ..table }
     }
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use glasscache_lab::counters::Counters;
+use glasscache_findings::counters::Counters;
 use serde_json::{Value, json};
 
 use crate::discovery::Found;

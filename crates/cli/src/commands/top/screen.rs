@@ -165,7 +165,7 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use glasscache_lab::counters::Counters;
+    use glasscache_findings::counters::Counters;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use glasscache_lab::counters::Counters;
+use glasscache_findings::counters::Counters;
 use glasscache_lab::text::{
     format_bytes, format_count, format_decimal, format_duration, format_percent,
 };

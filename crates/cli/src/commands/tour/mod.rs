@@ -1,32 +1,27 @@
 //! `glasscache tour`: a real folder through a server started here, and what each step cost.
 //!
-//! The lab measures; this module starts the server in this process (and memcached as a child), passes its address and
-//! thread ids, and prints. Resident bytes of the embedded server are the growth of this process since before the
-//! start, when the folder was already in memory. If there is a Python with our package, the tour is repeated with its
-//! client, which reports where the time of a call was spent.
+//! The lab measures; this module starts the server in this process, passes its address and thread ids, and prints. If
+//! there is a Python with our package, the tour is repeated with its client, which reports where the time of a call was
+//! spent.
 
 mod python;
-mod table;
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use glasscache_lab::load::Error as LoadError;
-use glasscache_lab::proc::{Meter, read_own_resident_bytes};
-use glasscache_lab::server_process::{ServerCommand, find_memcached, send_line};
-use glasscache_lab::tour::{Folder, Stage, TourFigures, count_requested_keys, run_stage};
+use glasscache_lab::bench::Error;
+use glasscache_lab::server_process::find_memcached;
+use glasscache_lab::tour::Tour;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::embedded::EmbeddedServer;
 use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
-use table::stage_title;
+use python::PythonTour;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,14 +50,6 @@ pub(crate) struct Args {
 /// Folders below the standard library that do not belong to it.
 const EXCLUDED_FOLDERS: [&str; 3] = ["site-packages", "dist-packages", "__pycache__"];
 
-/// A server under measurement.
-struct ServerUnderTest {
-    name: &'static str,
-    version: String,
-    address: SocketAddr,
-    meter: Meter,
-}
-
 impl Args {
     /// Runs the tour and prints its table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
@@ -70,38 +57,35 @@ impl Args {
         let stop = new_stop_flag()?;
         let excluded: &[&str] = if self.folder_path.is_some() { &[] } else { &EXCLUDED_FOLDERS };
         let path = self.folder_path.clone().unwrap_or_else(find_default_folder);
-        let folder = Folder::read(&path, excluded).map_err(|error| {
+        let mut tour = Tour::read(&path, excluded, stop.clone()).map_err(|error| {
             Failure::new(Exit::Unreachable, format!("cannot read {}: {error}", path.display()))
         })?;
-        if folder.items() == 0 {
+        if tour.is_empty() {
             return Err(Failure::usage(format!("no file under {} can be an item", path.display())));
         }
-        let folder = Arc::new(folder);
         if !out.is_json() {
-            table::print_intro(out, &folder)?;
+            out.print_line(tour.intro())?;
+            out.print_line("")?;
         }
-        let (ours, python_result) = self.measure_ours(&folder, &stop)?;
-        let mut figures_by_server = vec![ours];
+        let bar = new_bar();
+        let python_result = self.measure_ours(&mut tour, &path, &stop, &bar)?;
         if let Some(program) = &memcached {
-            figures_by_server.push(self.measure_theirs(program, &folder, &stop)?);
+            let progress = progress_of(&bar);
+            tour.measure_memcached(program, self.workers(), &progress).map_err(failure)?;
+            bar.finish_and_clear();
         }
         if out.is_json() {
-            out.set_result(
-                &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
-                "skipped": folder.skipped_files }, "servers": figures_by_server, "python": python_result.as_ref().ok() }),
-            );
+            let mut document = tour.to_document();
+            document["python"] = json!(python_result.as_ref().ok());
+            out.set_result(&document);
         } else {
-            table::print(out, &figures_by_server)?;
+            out.print_line(tour.text())?;
             python::print(out, &python_result)?;
         }
         let python_wrong_values = python_result.map_or(0, |tour| tour.wrong_values);
-        let failed_keys =
-            python_wrong_values + figures_by_server.iter().map(TourFigures::failed).sum::<u64>();
+        let (server_failed_keys, complaint) = tour.failed_keys();
+        let failed_keys = python_wrong_values + server_failed_keys;
         if failed_keys > 0 {
-            let complaint = figures_by_server
-                .iter()
-                .flat_map(|server| &server.stages)
-                .find_map(|stage| stage.complaint.clone());
             let failure =
                 Failure::new(Exit::Finding, format!("{failed_keys} keys were absent or wrong"));
             return Err(match complaint {
@@ -133,124 +117,56 @@ impl Args {
         self.threads.unwrap_or(cores.min(4)).max(1)
     }
 
-    /// Our server's figures, and those of the Python client or the reason why there are none.
+    /// Measures our server; the results of the Python client, or the reason why there are none.
     fn measure_ours(
         &self,
-        folder: &Arc<Folder>,
+        tour: &mut Tour,
+        path: &Path,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
-        let resident_before = read_own_resident_bytes();
+        bar: &ProgressBar,
+    ) -> Result<Result<PythonTour, String>, Failure> {
         let EmbeddedServer { running, address, meter } =
-            EmbeddedServer::start(memory_mib(folder) << 20, self.workers())?;
-        let server_under_test = ServerUnderTest {
-            name: "glasscache",
-            version: request_version(address),
-            address,
-            meter,
-        };
-        let figures = run_stages(folder, &server_under_test, stop, || {
-            read_own_resident_bytes().saturating_sub(resident_before)
-        });
-        let python_result = python::run(&folder.path, address, stop);
+            EmbeddedServer::start(tour.memory_mib() << 20, self.workers())?;
+        let outcome = tour.measure_embedded(address, &meter, &progress_of(bar));
+        bar.finish_and_clear();
+        let python_result = python::run(path, address, stop);
         running.stop();
         running.join();
-        Ok((figures?, python_result))
-    }
-
-    fn measure_theirs(
-        &self,
-        program: &Path,
-        folder: &Arc<Folder>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<TourFigures, Failure> {
-        let server = ServerCommand::memcached(program, memory_mib(folder), self.workers())
-            .start()
-            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
-        let server_under_test = ServerUnderTest {
-            name: "memcached",
-            version: server.version.clone(),
-            address: server.address,
-            meter: server.meter(),
-        };
-        run_stages(folder, &server_under_test, stop, || server.read_resident_bytes())
+        outcome.map_err(failure)?;
+        Ok(python_result)
     }
 }
 
-/// Runs all stages against a server.
-fn run_stages(
-    folder: &Arc<Folder>,
-    server_under_test: &ServerUnderTest,
-    stop: &Arc<AtomicBool>,
-    read_resident_bytes: impl Fn() -> u64,
-) -> Result<TourFigures, Failure> {
-    let mut stages = Vec::new();
-    let mut resident_bytes_max = 0;
-    for stage in Stage::ALL {
-        let progress = Arc::new(AtomicU64::new(0));
-        let bar = new_stage_bar(
-            server_under_test.name,
-            stage,
-            count_requested_keys(folder, stage) as u64,
-        );
-        let is_done = AtomicBool::new(false);
-        let stage_result = std::thread::scope(|scope| {
-            let (bar, is_done, progress) = (&bar, &is_done, &progress);
-            scope.spawn(move || {
-                while !is_done.load(Ordering::Relaxed) {
-                    bar.set_position(progress.load(Ordering::Relaxed));
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-            });
-            let stage_result = run_stage(
-                folder,
-                stage,
-                server_under_test.address,
-                &server_under_test.meter,
-                stop,
-                progress,
-            );
-            is_done.store(true, Ordering::Relaxed);
-            stage_result
-        });
-        bar.finish_and_clear();
-        stages.push(stage_result.map_err(|error| match error {
-            LoadError::Stopped => {
-                Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
-            }
-            error => Failure::new(Exit::BadData, format!("{}: {error}", server_under_test.name)),
-        })?);
-        resident_bytes_max = resident_bytes_max.max(read_resident_bytes());
+/// Sets the bar to the stage and the keys that were requested.
+fn progress_of(bar: &ProgressBar) -> impl Fn(&str, u64, u64) + Sync {
+    move |stage, keys_done, keys| {
+        if bar.length() != Some(keys) || bar.message() != stage {
+            bar.reset();
+            bar.set_length(keys);
+            bar.set_message(stage.to_owned());
+        }
+        bar.set_position(keys_done);
     }
-    Ok(TourFigures {
-        server: server_under_test.name.to_owned(),
-        version: server_under_test.version.clone(),
-        items: folder.items(),
-        user_bytes: folder.user_bytes(),
-        resident_bytes: resident_bytes_max,
-        stages,
-    })
 }
 
-fn new_stage_bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
+fn new_bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("  {msg:32} {bar:36} {percent:>3} %  {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━╸─");
-    ProgressBar::new(keys)
-        .with_style(style)
-        .with_message(format!("{server}: {}", stage_title(stage)))
+    ProgressBar::new(1).with_style(style)
 }
 
-/// `-m` of both servers: everything fits twice, so that nothing is evicted.
-fn memory_mib(folder: &Folder) -> u64 {
-    64 + 2 * folder.user_bytes().div_ceil(1 << 20)
-}
-
-fn request_version(address: SocketAddr) -> String {
-    let reply = send_line(address, "version").unwrap_or_default();
-    reply.trim_start_matches("VERSION ").to_owned()
+fn failure(error: Error) -> Failure {
+    match error {
+        error if error.is_stop() => {
+            Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
+        }
+        Error::Start(error) => Failure::new(Exit::Unreachable, error.to_string()),
+        error => Failure::new(Exit::BadData, error.to_string()),
+    }
 }
 
 /// The sources of Python's standard library, else the system's headers, else the working directory.

@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError};
 
-use super::LoadMeasurement;
+use super::result::LoadMeasurement;
 use crate::load::SecondHistogram;
 
 /// Unit of the column of the longest latency in the log: milliseconds, as in the logs of other tools.
 const NS_PER_MS: f64 = 1e6;
 
 /// Latencies of each second in nanoseconds, in version 1.3 of the log's form: compressed V2 histograms.
-pub fn format_interval_log(
+pub(super) fn format_interval_log(
     started: SystemTime,
     seconds: &[SecondHistogram],
 ) -> io::Result<Vec<u8>> {
@@ -43,7 +43,7 @@ pub fn format_interval_log(
 
 /// The distribution of the latency from the intended time: one line for each percentile, in microseconds, as the
 /// plotters of `HdrHistogram` read it.
-pub fn format_percentile_table(measured: &LoadMeasurement) -> String {
+pub(super) fn format_percentile_table(measured: &LoadMeasurement) -> String {
     let tally = &measured.tally;
     let histogram = tally.from_intended.as_ref().unwrap_or(&tally.from_send);
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");

@@ -5,325 +5,137 @@
 
 mod histogram_log;
 mod key_trace;
+mod objective;
+mod report;
 mod result;
+mod rounds;
 mod search;
+mod settings;
 mod workload;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::io;
 
-use crate::access::Access;
-use crate::load::{self, LoadPlan, Pace, Picker, Report, ValueCheck, Values, Window};
-use crate::paired::measure_both;
-use crate::proc::Meter;
-use crate::statistics::RatioInterval;
-pub use histogram_log::{format_interval_log, format_percentile_table};
+use crate::load;
+use crate::report::Outcome;
+use crate::target::Target;
+use histogram_log::{format_interval_log, format_percentile_table};
 pub use key_trace::KeyTrace;
-pub use result::{Bottleneck, Latencies, LoadMeasurement, Second};
-pub use search::{Objective, SearchResult, TriedRate, search};
-pub use workload::Mix;
-use workload::{DeleteKeys, ThreadShare, TrafficRequests};
+pub use objective::Objective;
+use report::{LoadFigures, build_report, list_warnings};
+use result::LoadMeasurement;
+use rounds::{Comparison, clear, compare, fill, measure_one};
+use search::{SearchResult, no_rate_error, search};
+use settings::Traffic;
+pub use settings::{Keys, Mix, Settings};
 
-/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows. Each round has new
-/// connections, and which threads of the server own them changes latencies more than anything within a round.
-const ROUNDS_MIN: u32 = 20;
-const ROUNDS_MAX: u32 = 80;
-
-/// The shortest round, unless that would leave fewer than [`ROUNDS_MIN`] rounds.
-const ROUND_MIN: Duration = Duration::from_millis(25);
-
-/// The fewest requests of a round at a fixed rate, likewise: with fewer, its 99th percentile is its slowest request.
-const ROUND_REQUESTS_MIN: f64 = 100.0;
-
-/// Pipeline while keys are stored and removed.
-const FILL_DEPTH: usize = 64;
-
-/// A server under load.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// Where it listens, and what connections to it begin with.
-    pub access: Access,
-    /// Its CPU time, where it can be seen.
-    pub meter: Meter,
+/// Why nothing was measured, or what ended the measurement early.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A target failed.
+    #[error("{name}: {error}")]
+    Target {
+        /// Its name.
+        name: String,
+        /// What failed.
+        error: load::Error,
+    },
+    /// No rate holds the objective of a search; the lowest that was tried.
+    #[error("no rate holds the objective{0}")]
+    NoRate(String),
+    /// It was stopped too early.
+    #[error("stopped {0}")]
+    Stopped(&'static str),
 }
 
-/// How the next key is chosen.
-#[derive(Debug, Clone)]
-pub enum Popularity {
-    /// By chance.
-    Random(Picker),
-    /// In the order of a trace, over and over: the number of the key of each request. Threads take turns.
-    Trace(Arc<[u32]>),
-}
-
-/// What is sent.
-#[derive(Debug, Clone)]
-pub struct Traffic {
-    /// How the next key is chosen, and of how many.
-    pub popularity: Popularity,
-    /// Number of keys.
-    pub keys: u64,
-    /// Values by key.
-    pub values: Values,
-    /// Kinds of requests.
-    pub mix: Mix,
-    /// TTL of all values in seconds; 0 is none.
-    pub ttl_s: u32,
-    /// Stores a key that was missed, as a look-aside application does.
-    pub fills_misses: bool,
-}
-
-/// How it is sent.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Connections to each target.
-    pub connections: usize,
-    /// Requests in flight on each connection.
-    pub depth: usize,
-    /// Threads of the generator.
-    pub threads: usize,
-    /// Closed or open loop.
-    pub pace: Pace,
-    /// Length of the measurement of each target.
-    pub run_for: Duration,
-    /// Sent before it, not counted.
-    pub warm_up: Duration,
-    /// CPUs of the generator's threads; no pinning if empty.
-    pub cpus: Vec<usize>,
-    /// How much of each value is compared.
-    pub check: ValueCheck,
-    /// Decides keys, values and schedule.
-    pub seed: u64,
-    /// Ends the run when set; what was counted is returned.
-    pub stop: Arc<AtomicBool>,
-}
-
-impl Settings {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn new_load_plan(&self, target: &Target) -> LoadPlan {
-        LoadPlan {
-            connections: self.connections,
-            check: self.check,
-            cpus: self.cpus.clone(),
-            seed: self.seed,
-            measures_delay: true,
-            keeps_second_histograms: true,
-            returns_partial_report: true,
-            stop: self.stop.clone(),
-            ..LoadPlan::new(target.access.clone())
-        }
-    }
-
-    /// The first key: another seed has other keys, so that runs do not read values of each other.
-    fn first_id(&self) -> u64 {
-        load::mix(self.seed) << 32
+impl LoadError {
+    fn of(target: &Target) -> impl Fn(load::Error) -> Self {
+        move |error| Self::Target { name: target.name.clone(), error }
     }
 }
 
-/// What ended a measurement early, and at which of the targets.
+/// What a load test measured.
 #[derive(Debug)]
-pub struct EarlyEnd {
-    /// Index of the target.
-    pub target_index: usize,
-    /// What failed.
-    pub error: load::Error,
+pub struct LoadResult {
+    /// Its report and how it ended.
+    pub outcome: Outcome<LoadError>,
+    /// That the figures do not measure what was meant.
+    pub warnings: Vec<String>,
+    /// Of the first target.
+    measured: LoadMeasurement,
 }
 
-/// Two targets measured in interleaved rounds.
-#[derive(Debug)]
-pub struct Comparison {
-    /// Of each target, over the complete rounds.
-    pub measured: [LoadMeasurement; 2],
-    /// The first over the second.
-    pub ratios: TargetRatios,
-    /// Why there are fewer rounds than planned.
-    pub early_end: Option<EarlyEnd>,
+impl LoadResult {
+    /// The distribution of the latency from the intended time: one line for each percentile, in microseconds, as the
+    /// plotters of `HdrHistogram` read it.
+    pub fn percentile_table(&self) -> String {
+        format_percentile_table(&self.measured)
+    }
+
+    /// Latencies of each second in nanoseconds, as a log of `HdrHistogram` in version 1.3: compressed V2 histograms.
+    ///
+    /// # Errors
+    /// A histogram that cannot be compressed.
+    pub fn interval_log(&self) -> io::Result<Vec<u8>> {
+        format_interval_log(self.measured.started_at, &self.measured.by_second)
+    }
 }
 
-/// Medians over the rounds of the first target's figures over the second's.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
-pub struct TargetRatios {
-    /// Of the median latency.
-    #[serde(rename = "50")]
-    pub p50: RatioInterval,
-    /// Of the 99th percentile.
-    #[serde(rename = "99")]
-    pub p99: RatioInterval,
-    /// Of the completed requests per second.
-    pub requests_per_second: RatioInterval,
-    /// Of the server's CPU per request; `None` where one of the processes cannot be seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server_cpu_us: Option<RatioInterval>,
-}
-
-/// Stores all keys.
-pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = LoadPlan {
-        depth: FILL_DEPTH,
-        measures_delay: false,
-        keeps_second_histograms: false,
-        ..settings.new_load_plan(target)
-    };
-    let first_id = settings.first_id();
-    let ids = first_id..first_id + traffic.keys;
-    let workloads = load::Fill::over(&ids, &traffic.values, settings.threads);
-    load::run(&plan, workloads, &Meter::None)?.0.complete()?;
-    Ok(())
-}
-
-/// Removes all keys that [`fill`] stored; a stopped run is cleaned as well.
-pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = LoadPlan {
-        depth: FILL_DEPTH,
-        measures_delay: false,
-        keeps_second_histograms: false,
-        stop: Arc::default(),
-        ..settings.new_load_plan(target)
-    };
-    let first_id = settings.first_id();
-    let workload = DeleteKeys { remaining_ids: first_id..first_id + traffic.keys };
-    load::run(&plan, vec![workload], &Meter::None)?.0.complete()?;
-    Ok(())
-}
-
-/// Sends the traffic for `run_for` and returns what was measured, also if that ended early with an error.
-fn run_once(
-    settings: &Settings,
-    target: &Target,
-    traffic: &Traffic,
-    (pace, run_for, warm_up): (Pace, Duration, Duration),
-    (round, rounds): (u32, u32),
-) -> Result<Report, load::Error> {
-    let plan = LoadPlan {
-        depth: settings.depth,
-        pace,
-        window: Window::Timed { warm_up, measured_time: run_for },
-        ..settings.new_load_plan(target)
-    };
-    let new_workload = |thread_index: usize| {
-        let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread_index as u64);
-        let share = ThreadShare {
-            thread_index,
-            thread_count: settings.threads,
-            round_index: round,
-            round_count: rounds,
-        };
-        TrafficRequests::new(
-            (traffic.clone(), settings.first_id()),
-            settings.connections,
-            share,
-            seed,
-        )
-    };
-    let workloads = (0..settings.threads).map(new_workload).collect();
-    load::run(&plan, workloads, &target.meter).map(|(report, _)| report)
-}
-
-/// Measures one target; also returns what ended that early.
+/// Stores all keys at one or two targets, sends the traffic, measures it, and removes the keys.
 ///
 /// # Errors
-/// A failure before any request was counted.
+/// A failure before any request was counted, or a search that finds no rate.
 pub fn run(
     settings: &Settings,
-    target: &Target,
-    traffic: &Traffic,
-) -> Result<(LoadMeasurement, Option<load::Error>), load::Error> {
-    let pace_and_times = (settings.pace, settings.run_for, settings.warm_up);
-    let mut report = run_once(settings, target, traffic, pace_and_times, (0, 1))?;
-    let error = report.error.take();
-    match error {
-        Some(error) if report.tally.requests == 0 => Err(error),
-        error => Ok((LoadMeasurement::of(&[report], settings, &target.meter), error)),
-    }
-}
-
-fn count_rounds(run_for: Duration, pace: Pace) -> u32 {
-    let seconds = run_for.as_secs_f64();
-    let rounds_by_time = seconds / ROUND_MIN.as_secs_f64();
-    let rounds = match pace {
-        Pace::Closed => rounds_by_time,
-        Pace::Open(rate) => rounds_by_time.min(rate * seconds / ROUND_REQUESTS_MIN),
-    };
-    (rounds as u32).clamp(ROUNDS_MIN, ROUNDS_MAX)
-}
-
-/// Measures two targets in interleaved rounds.
-///
-/// # Errors
-/// A failure before both targets have had a round.
-pub fn compare(
-    settings: &Settings,
-    targets: [&Target; 2],
-    traffic: &Traffic,
+    targets: &[&Target],
     mut progress: impl FnMut(f64),
-) -> Result<Comparison, EarlyEnd> {
-    let mut pairs: Vec<(Report, Report)> = Vec::new();
-    let rounds = count_rounds(settings.run_for, settings.pace);
-    let run_for = settings.run_for / rounds;
-    let mut early_end = None;
-    for round in 0..rounds {
-        progress(f64::from(round) / f64::from(rounds));
-        let warm_up = if round == 0 { settings.warm_up } else { run_for / 10 };
-        let pace_and_times = (settings.pace, run_for, warm_up);
-        let measured = measure_both(round as usize, |target_index| {
-            let target = targets[target_index];
-            run_once(settings, target, traffic, pace_and_times, (round, rounds))
-                .and_then(Report::complete)
-                .map_err(|error| EarlyEnd { target_index, error })
-        });
-        match measured {
-            Ok(pair) => pairs.push(pair),
-            Err(end) if pairs.is_empty() => return Err(end),
-            Err(end) => {
-                early_end = Some(end);
-                break;
-            }
-        }
-        if settings.is_stopped() {
-            break;
-        }
+) -> Result<LoadResult, LoadError> {
+    let traffic = Traffic::of(settings);
+    for target in targets {
+        fill(settings, target, &traffic).map_err(LoadError::of(target))?;
     }
-    let ratio_of = |figure: &dyn Fn(&Report) -> f64| {
-        RatioInterval::of(pairs.iter().map(|(first, second)| figure(first) / figure(second)))
-    };
-    let are_servers_visible = targets.iter().all(|target| target.meter.workers() > 0);
-    let ratios = TargetRatios {
-        p50: ratio_of(&|report| report.tally.latency_us(50.0)),
-        p99: ratio_of(&|report| report.tally.latency_us(99.0)),
-        requests_per_second: ratio_of(&Report::rate),
-        server_cpu_us: are_servers_visible.then(|| ratio_of(&Report::cpu_us)),
-    };
-    let (first, second): (Vec<Report>, Vec<Report>) = pairs.into_iter().unzip();
-    Ok(Comparison {
-        measured: [
-            LoadMeasurement::of(&first, settings, &targets[0].meter),
-            LoadMeasurement::of(&second, settings, &targets[1].meter),
-        ],
-        ratios,
-        early_end,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounds_are_as_many_as_time_and_requests_allow() {
-        for (seconds, pace, expected) in [
-            (0.1, Pace::Closed, 20),
-            (1.0, Pace::Closed, 40),
-            (1000.0, Pace::Closed, 80),
-            (10.0, Pace::Open(20.0), 20),
-            (10.0, Pace::Open(400.0), 40),
-            (10.0, Pace::Open(1e6), 80),
-        ] {
-            let rounds = count_rounds(Duration::from_secs_f64(seconds), pace);
-            assert_eq!(rounds, expected, "{seconds} s, {pace:?}");
+    let (mut other_and_ratio, mut objective_and_rates) = (None, None);
+    let (measured, mut early_end) = match (targets, settings.objective) {
+        (&[first, second, ..], _) => {
+            let Comparison { measured: [measured, other_measured], ratios, early_end } =
+                compare(settings, [first, second], &traffic, &mut progress)?;
+            other_and_ratio = Some((other_measured, ratios));
+            (Some(measured), early_end)
         }
+        (&[first], Some(objective)) => {
+            let SearchResult { tried_rates, best, error } =
+                search(settings, first, &traffic, objective, &mut progress)
+                    .map_err(LoadError::of(first))?;
+            objective_and_rates = Some((objective, tried_rates));
+            (best, error.map(LoadError::of(first)))
+        }
+        (&[first], None) => {
+            let (measured, error) = measure_one(settings, first, &traffic)?;
+            (Some(measured), error)
+        }
+        (&[], _) => (None, None),
+    };
+    // The keys of a server that failed cannot be removed.
+    if early_end.is_none() {
+        early_end = targets
+            .iter()
+            .find_map(|target| clear(settings, target, &traffic).err().map(LoadError::of(target)));
     }
+    let is_stopped = settings.is_stopped();
+    let Some(measured) = measured else {
+        return Err(early_end.unwrap_or_else(|| match &objective_and_rates {
+            Some((objective, rates)) if !is_stopped => no_rate_error(*objective, rates),
+            _ => LoadError::Stopped("before a rate was found that holds the objective"),
+        }));
+    };
+    if is_stopped && measured.requests == 0 {
+        return Err(LoadError::Stopped("in the warm-up, before any request was counted"));
+    }
+    let figures = LoadFigures { measured, other_and_ratio, objective_and_rates };
+    let outcome = Outcome {
+        report: build_report(settings, targets, &figures),
+        wrong_values: figures.all_measured().map(|measured| measured.wrong_values).sum(),
+        is_stopped,
+        error: early_end,
+    };
+    Ok(LoadResult { outcome, warnings: list_warnings(&figures), measured: figures.measured })
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::Settings;
+use super::settings::Settings;
 use crate::load::{LatenciesBySecond, Pace, Report, SecondHistogram, Tally};
 use crate::proc::Meter;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
@@ -18,7 +18,7 @@ const GENERATOR_SHARE_MAX: f64 = 0.5;
 /// What limits the throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bottleneck {
+pub(super) enum Bottleneck {
     /// The server's workers are busy all the time.
     Server,
     /// The generator's threads are, or replies wait for them longer than for the server.
@@ -29,7 +29,7 @@ pub enum Bottleneck {
 
 /// Percentiles in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Latencies {
+pub(super) struct Latencies {
     /// The median.
     pub p50: f64,
     /// 90th percentile.
@@ -46,7 +46,7 @@ pub struct Latencies {
 
 /// Latencies by the time from which they are measured.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct LatenciesFrom {
+pub(super) struct LatenciesFrom {
     /// From the time at which a request was due; in a closed loop that is when it was sent.
     pub intended: Latencies,
     /// From the time at which it was sent.
@@ -55,7 +55,7 @@ pub struct LatenciesFrom {
 
 /// The generator's share of a latency by percentile, 0 to 1; `None` where it is not known.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct GeneratorShares {
+pub(super) struct GeneratorShares {
     /// Of the median.
     pub p50: Option<f64>,
     /// Of the 99th percentile.
@@ -77,7 +77,7 @@ pub(crate) struct ConfidenceIntervals {
 
 /// The requests of one second.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Second {
+pub(super) struct Second {
     /// Second of the run.
     pub at_s: u64,
     /// Completed requests.
@@ -108,7 +108,7 @@ impl Second {
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct LoadMeasurement {
+pub(super) struct LoadMeasurement {
     /// Completed requests per second.
     pub requests_per_second: f64,
     /// Requests per second that were asked for; `None` in a closed loop.

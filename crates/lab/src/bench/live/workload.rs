@@ -3,23 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Popularity, Traffic};
+use super::settings::{Popularity, Traffic};
 use crate::load::{Batch, KeyResult, NextStep, Rng, Workload, format_key};
-
-/// Shares of the kinds of requests; they need not add up to 1.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Mix {
-    /// Gets of one key.
-    pub get: f64,
-    /// Gets of several keys.
-    pub multi_get: f64,
-    /// Keys of each of those.
-    pub keys_per_get: usize,
-    /// Sets.
-    pub set: f64,
-    /// Deletes.
-    pub delete: f64,
-}
 
 /// Which of the requests of a trace are a thread's: every n-th, from another offset in each round.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +148,7 @@ impl Workload for DeleteKeys {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Mix;
+    use super::super::settings::Mix;
     use super::*;
     use crate::load::{Size, Values};
 

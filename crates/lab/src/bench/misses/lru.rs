@@ -1,7 +1,7 @@
 //! The misses of an exact LRU over the same requests: the reference for a server with as many user bytes
 //! (bytes of keys and values). A sized key is a key with one of its sizes, which counts as a key of its own.
 
-use super::Trace;
+use super::trace::Trace;
 use crate::load::KEY_BYTES;
 
 /// Misses of an exact LRU of `capacity_bytes` user bytes over the same requests, all copies interleaved.

@@ -4,359 +4,254 @@
 //! avoided by a better server. A key with two sizes counts as two keys, so values are never resized. Small traces are
 //! copied side by side into key spaces of their own, request by request, until memory limits are large enough that
 //! memcached's page size does not matter.
-//!
-//! All copies are driven by one thread, so that none runs ahead of the others. A connection reads its next
-//! keys, none twice, by one multi-get, then stores what was missing and reads on: per key that is exactly
-//! get, then set, then get.
 
 mod lru;
+mod replay;
 mod trace;
 
+use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use glasscache_sim::curve::ServerMemory;
-use serde::Serialize;
+use serde_json::json;
 
-pub(crate) use lru::count_lru_misses;
-pub use trace::{Trace, list_trace_files};
-
-use super::{Error, ServerPair};
-use crate::load::{
-    self, Batch, KEY_BYTES, KeyResult, LoadPlan, NextStep, ValueSource, Workload, format_key,
-};
-use crate::server_process::ServerCommand;
+use super::record::Record;
+use super::{Comparison, Error, Programs, ServerPair};
+use crate::text::{Table, format_count, wrap};
+use replay::{ReplayComparison, measure_point, with_forecasts};
+use trace::{Trace, list_trace_files};
 
 /// Longer values are cut: memcached's default item size must take them.
 const VALUE_BYTES_MAX: u32 = 1_000_000;
 
-/// Keys of a multi-get.
-const MULTI_GET_KEYS: usize = 100;
+/// The required ratios of avoidable misses: geometric mean, and worst point.
+const MEAN_RATIO_MAX: f64 = 0.82;
+const WORST_RATIO_MAX: f64 = 1.05;
 
-/// Connections of a replay, each with its share of the copies.
-const CONNECTIONS: u32 = 8;
+/// How far a forecast may be from the measured miss ratio.
+const OUR_ERROR_MAX: f64 = 0.01;
+const THEIR_ERROR_MAX: f64 = 0.02;
 
-/// The results of a replay against one server.
-#[derive(Debug, Clone, Serialize)]
-pub struct ReplayResult {
-    /// Gets without a value.
-    pub misses: u64,
-    /// Misses of keys that had been stored.
-    #[serde(rename = "avoidable")]
-    pub avoidable_misses: u64,
-    /// Sets that were refused.
-    pub refused: u64,
-    /// `VmRSS` and huge pages at the end.
-    pub resident_bytes: u64,
-    /// Key and value bytes that could be read back at the end.
-    pub user_bytes: u64,
-    /// Requests (gets) per second.
-    pub requests_per_s: f64,
+/// What is replayed, and how.
+#[derive(Debug)]
+pub struct Settings {
+    /// Both servers.
+    pub programs: Programs,
+    /// A folder of key streams (Parquet).
+    pub traces_folder: PathBuf,
+    /// Only traces of these names; all if empty.
+    pub trace_names: Vec<String>,
+    /// `-m` as shares of the footprint.
+    pub fractions: Vec<f64>,
+    /// Only this many requests from the start of each trace.
+    pub requests_max: Option<usize>,
+    /// Bytes of each value, whatever the trace says.
+    pub value_bytes: Option<u32>,
+    /// Compares the measured miss ratios with those that `curve --server` forecasts.
+    pub has_forecasts: bool,
+    /// Leaves memcached out.
+    pub is_alone: bool,
+    /// Ends the benchmark when set.
+    pub stop: Arc<AtomicBool>,
 }
 
-/// Both servers at one size.
-#[derive(Debug, Clone, Serialize)]
-pub struct ReplayComparison {
-    /// The name of the trace.
-    #[serde(rename = "trace")]
-    pub trace_name: String,
-    /// Requests of all copies.
-    pub requests: u64,
-    /// Copies.
-    pub copies: u32,
-    /// Misses that no cache avoids.
-    pub first_uses: u64,
-    /// `-m` as a share of the footprint.
-    pub fraction: f64,
-    /// `-m`.
-    pub memory_mib: u64,
-    /// glasscache.
-    pub ours: ReplayResult,
-    /// memcached.
-    pub theirs: Option<ReplayResult>,
-    /// Miss ratios that `curve --server` forecasts, if they were requested.
-    pub forecast: Option<Forecast>,
-    /// Avoidable misses of an exact LRU that holds as many user bytes as glasscache did.
-    #[serde(rename = "lru_avoidable")]
-    pub lru_avoidable_misses: u64,
-}
-
-/// Miss ratios of both servers as forecast from the trace alone.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Forecast {
-    /// Of glasscache.
-    pub ours: f64,
-    /// Of memcached.
-    pub theirs: f64,
-}
-
-/// Calls `use_forecasts` with the forecasts of a trace, which are prepared once for all sizes.
-pub fn with_forecasts<R>(trace: &Trace, use_forecasts: impl FnOnce(&ServerMemory<'_>) -> R) -> R {
-    let prepared = trace.to_prepared_trace();
-    use_forecasts(&ServerMemory::new(&prepared, KEY_BYTES as u32))
-}
-
-impl ReplayComparison {
-    /// How far the forecasts are from the measured miss ratios: of ours, and of memcached.
-    pub fn forecast_errors(&self) -> Option<(f64, Option<f64>)> {
-        let forecast = self.forecast?;
-        let miss_ratio_of =
-            |replayed: &ReplayResult| replayed.misses as f64 / self.requests.max(1) as f64;
-        let theirs_error = |replayed| (forecast.theirs - miss_ratio_of(replayed)).abs();
-        Some((
-            (forecast.ours - miss_ratio_of(&self.ours)).abs(),
-            self.theirs.as_ref().map(theirs_error),
-        ))
+/// Replays the chosen traces; `progress` is called with a line about each trace and each replay.
+///
+/// # Errors
+/// A server cannot be started or fails, a trace cannot be read, or there is none.
+pub fn run(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Comparison, Error> {
+    let servers = settings.programs.find_servers(settings.stop.clone())?;
+    let (mut points, mut found_names) = (Vec::new(), Vec::new());
+    for path in list_trace_files(&settings.traces_folder)? {
+        let trace_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        found_names.push(trace_name.clone());
+        if !settings.trace_names.is_empty() && !settings.trace_names.contains(&trace_name) {
+            continue;
+        }
+        let trace = Trace::read(&path, settings.requests_max, settings.value_bytes)?;
+        let trace = Arc::new(trace);
+        progress(&format!(
+            "{trace_name}: {} requests of {} keys in {} copies",
+            format_count(trace.requests_of_all_copies()),
+            format_count(trace.first_uses()),
+            trace.copies
+        ));
+        points.extend(settings.measure_points(&servers, &trace, &mut progress)?);
     }
-
-    /// Avoidable misses, ours over memcached's; at least one miss is assumed on each side.
-    pub fn ratio(&self) -> Option<f64> {
-        let theirs = self.theirs.as_ref()?.avoidable_misses.max(1) as f64;
-        Some(self.ours.avoidable_misses.max(1) as f64 / theirs)
+    if points.is_empty() {
+        return Err(Error::NoTrace { folder: settings.traces_folder.clone(), found_names });
     }
-}
-
-/// Replays `trace` at one fraction of its footprint; `without_theirs` leaves memcached out.
-pub fn measure_point(
-    servers: &ServerPair,
-    trace: &Arc<Trace>,
-    fraction: f64,
-    without_theirs: bool,
-    forecasts: Option<&ServerMemory<'_>>,
-) -> Result<ReplayComparison, Error> {
-    let footprint = trace.footprint_bytes() as f64;
-    let memory_mib = ((footprint * fraction / f64::from(1 << 20)).round() as u64).max(64);
-    let ours = replay(servers, &servers.ours(memory_mib), trace)?;
-    let theirs = if without_theirs {
-        None
-    } else {
-        Some(replay(servers, &servers.theirs(memory_mib), trace)?)
-    };
-    let lru_avoidable_misses = count_lru_misses(trace, ours.user_bytes) - trace.first_uses();
-    Ok(ReplayComparison {
-        trace_name: trace.name.clone(),
-        requests: trace.requests_of_all_copies(),
-        copies: trace.copies,
-        first_uses: trace.first_uses(),
-        fraction,
-        memory_mib,
-        ours,
-        theirs,
-        forecast: forecasts.map(|server_memory| Forecast {
-            ours: server_memory.glasscache_miss_ratio(memory_mib << 20, 1),
-            theirs: server_memory.memcached_miss_ratio(memory_mib << 20),
-        }),
-        lru_avoidable_misses,
+    let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
+    let record = servers.request_version().map(|version| {
+        Record::new(
+            "misses",
+            settings.trace_names.iter().cloned(),
+            &[("glasscache", version.as_str())],
+            json!({ "fractions": settings.fractions, "requests_max": settings.requests_max, "seed": 1 }),
+            json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) }),
+        )
+    });
+    Ok(Comparison {
+        text: format_text(&points, &ratios),
+        record,
+        is_met: points.iter().all(is_forecast_met),
     })
 }
 
-fn replay(
-    servers: &ServerPair,
-    server_command: &ServerCommand,
-    trace: &Arc<Trace>,
-) -> Result<ReplayResult, Error> {
-    let server = server_command.start().map_err(Error::Start)?;
-    let connections = CONNECTIONS.min(trace.copies);
-    let plan = LoadPlan {
-        connections: connections as usize,
-        depth: MULTI_GET_KEYS + 1,
-        cpus: servers.pinned_cpus(&servers.layout.reader_layout().generator),
-        stop: servers.stop.clone(),
-        ..LoadPlan::new(server.address)
-    };
-    let workload = Replay::new(Arc::clone(trace), connections);
-    let run = |workload| {
-        load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))
-    };
-    let (report, mut workloads) = run(workload)?;
-    if report.tally.wrong > 0 {
-        let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::WrongReplies {
-            server: server.name.to_owned(),
-            count: report.tally.wrong,
-            description: difference,
-        });
+impl Settings {
+    /// One point for each fraction.
+    fn measure_points(
+        &self,
+        servers: &ServerPair,
+        trace: &Arc<Trace>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<ReplayComparison>, Error> {
+        let mut measure_all = |server_memory: Option<&ServerMemory<'_>>| -> Result<Vec<_>, Error> {
+            let mut points = Vec::new();
+            for &fraction in &self.fractions {
+                let point = measure_point(servers, trace, fraction, self.is_alone, server_memory)?;
+                progress(&describe_point(&point));
+                points.push(point);
+            }
+            Ok(points)
+        };
+        if !self.has_forecasts {
+            return measure_all(None);
+        }
+        with_forecasts(trace, |server_memory| measure_all(Some(server_memory)))
     }
-    let resident_bytes = server.read_resident_bytes();
-    let misses = workloads.iter().map(|workload| workload.misses).sum::<u64>();
-    let refused = workloads.iter().map(|workload| workload.refused).sum();
-    let requests_per_s = trace.requests_of_all_copies() as f64 / report.seconds;
-    // The same workload then reads every key once, without storing, to find the remaining items.
-    let (_, workloads) = run(workloads.remove(0).into_final_read())?;
-    Ok(ReplayResult {
-        misses,
-        avoidable_misses: misses.saturating_sub(trace.first_uses()),
-        refused,
-        resident_bytes,
-        user_bytes: workloads.iter().map(|workload| workload.hit_bytes).sum(),
-        requests_per_s,
+}
+
+/// Whether the forecasts of a point, if it has some, are near enough.
+fn is_forecast_met(point: &ReplayComparison) -> bool {
+    point.forecast_errors().is_none_or(|(our_error, their_error)| {
+        our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
     })
 }
 
-/// The look-aside application.
-struct Replay {
-    trace: Arc<Trace>,
-    value_source: ValueSource,
-    cursors: Vec<Cursor>,
-    /// Walks through each distinct key once instead of the requests, and stores nothing.
-    is_final_read: bool,
-    misses: u64,
-    refused: u64,
-    hit_bytes: u64,
-}
-
-/// The position of a connection in the replay.
-#[derive(Default)]
-struct Cursor {
-    /// The copies of the key space that this connection requests.
-    copy_numbers: Vec<u32>,
-    /// Index of the request, and of the copy within it.
-    request_index: usize,
-    copy_index: usize,
-    requested_key_ids: Vec<u64>,
-    /// Missed keys not stored yet.
-    missed_key_ids: Vec<u64>,
-    /// The last request was a multi-get, whose replies come before the next request.
-    must_await_replies: bool,
-}
-
-impl Replay {
-    fn new(trace: Arc<Trace>, connections: u32) -> Self {
-        let mut cursors: Vec<Cursor> = (0..connections).map(|_| Cursor::default()).collect();
-        for (copy_number, connection) in (0..trace.copies).zip((0..connections as usize).cycle()) {
-            if let Some(cursor) = cursors.get_mut(connection) {
-                cursor.copy_numbers.push(copy_number);
-            }
-        }
-        let value_source = ValueSource::new(VALUE_BYTES_MAX as usize, 1);
-        Self {
-            trace,
-            value_source,
-            cursors,
-            is_final_read: false,
-            misses: 0,
-            refused: 0,
-            hit_bytes: 0,
-        }
-    }
-
-    fn into_final_read(self) -> Self {
-        let connections = self.cursors.len() as u32;
-        Self { is_final_read: true, ..Self::new(self.trace, connections) }
-    }
-}
-
-impl Cursor {
-    /// Chooses the keys of the next multi-get: those of the next requests, up to the first duplicate key.
-    fn advance(&mut self, trace: &Trace, is_final_read: bool) {
-        self.requested_key_ids.clear();
-        let end = if is_final_read {
-            trace.distinct_sized_keys
-        } else {
-            trace.requested_sized_keys.len()
+/// Forecasts beside what was measured.
+fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
+    let mut table =
+        Table::new(&["trace", "-m", "glasscache", "forecast", "memcached", "forecast", ""]);
+    for point in points {
+        let Some(forecast) = point.forecast else {
+            continue;
         };
-        while self.requested_key_ids.len() < MULTI_GET_KEYS && self.request_index < end {
-            let Some(&copy_number) = self.copy_numbers.get(self.copy_index) else {
-                (self.request_index, self.copy_index) = (self.request_index + 1, 0);
-                continue;
-            };
-            let sized_key_index = match trace.requested_sized_keys.get(self.request_index) {
-                Some(&sized_key_index) if !is_final_read => sized_key_index as usize,
-                _ => self.request_index,
-            };
-            let key_id = trace.key_id(copy_number, sized_key_index);
-            if self.requested_key_ids.contains(&key_id) {
-                break;
-            }
-            self.requested_key_ids.push(key_id);
-            self.copy_index += 1;
-        }
-    }
-}
-
-impl Workload for Replay {
-    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        let Some(cursor) = self.cursors.get_mut(connection) else {
-            return NextStep::Finished;
+        let format_miss_ratio = |miss_ratio: Option<f64>| {
+            miss_ratio.map_or("-".to_owned(), |miss_ratio| format!("{miss_ratio:.4}"))
         };
-        if let Some(id) = cursor.missed_key_ids.pop() {
-            cursor.must_await_replies = false;
-            batch.set(self, id, 0);
-            return NextStep::Sent;
-        }
-        if cursor.must_await_replies {
-            cursor.must_await_replies = false;
-            return NextStep::Wait;
-        }
-        cursor.advance(&self.trace, self.is_final_read);
-        if cursor.requested_key_ids.is_empty() {
-            return NextStep::Finished;
-        }
-        cursor.must_await_replies = true;
-        let requested_key_ids = std::mem::take(&mut cursor.requested_key_ids);
-        batch.get(self, &requested_key_ids);
-        if let Some(cursor) = self.cursors.get_mut(connection) {
-            cursor.requested_key_ids = requested_key_ids;
-        }
-        NextStep::Sent
+        let compute_miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
+        table.push_row([
+            point.trace_name.clone(),
+            point.memory_mib.to_string(),
+            format_miss_ratio(compute_miss_ratio(point.ours.misses)),
+            format_miss_ratio(Some(forecast.ours)),
+            format_miss_ratio(
+                point.theirs.as_ref().and_then(|theirs| compute_miss_ratio(theirs.misses)),
+            ),
+            format_miss_ratio(Some(forecast.theirs)),
+            if is_forecast_met(point) { "met" } else { "missed" }.to_owned(),
+        ]);
     }
-
-    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&format_key(id));
-    }
-
-    fn value(&self, id: u64) -> &[u8] {
-        self.value_source.value(id, 0, self.trace.bytes_of(id))
-    }
-
-    fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
-        match result {
-            KeyResult::Hit if self.is_final_read => {
-                self.hit_bytes += (KEY_BYTES + self.trace.bytes_of(id)) as u64;
-            }
-            KeyResult::Miss => {
-                self.misses += 1;
-                if let Some(cursor) =
-                    self.cursors.get_mut(connection).filter(|_| !self.is_final_read)
-                {
-                    cursor.missed_key_ids.push(id);
-                }
-            }
-            KeyResult::Refused => self.refused += 1,
-            KeyResult::Hit | KeyResult::Stored | KeyResult::Wrong => {}
-        }
-    }
+    table
 }
 
-#[cfg(test)]
-mod tests {
-    use super::trace::test_trace;
-    use super::*;
+fn geometric_mean(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len().max(1) as f64).exp()
+}
 
-    #[test]
-    fn a_forecast_counts_every_copy_as_keys_of_its_own() {
-        let trace = test_trace(&[0, 1, 0, 2], 3);
-        let prepared = trace.to_prepared_trace();
-        assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
-        // Everything fits: only first uses miss.
-        let ratios = with_forecasts(&trace, |server_memory| {
-            let limit_bytes = 64 << 20;
-            [
-                server_memory.glasscache_miss_ratio(limit_bytes, 1),
-                server_memory.memcached_miss_ratio(limit_bytes),
-            ]
-        });
-        assert_eq!(ratios.map(Some), [Some(9.0 / 12.0); 2]);
-    }
+fn find_worst_ratio(ratios: &[f64]) -> f64 {
+    ratios.iter().copied().fold(f64::NAN, f64::max)
+}
 
-    #[test]
-    fn a_multi_get_has_no_duplicates_and_all_copies_of_a_request() {
-        let trace = test_trace(&[0, 1, 0, 2], 2);
-        let mut cursor = Cursor { copy_numbers: vec![0, 1], ..Cursor::default() };
-        cursor.advance(&trace, false);
-        assert_eq!(cursor.requested_key_ids, [0, 3, 1, 4]);
-        cursor.advance(&trace, false);
-        assert_eq!(cursor.requested_key_ids, [0, 3, 2, 5]);
-        cursor.advance(&trace, false);
-        assert!(cursor.requested_key_ids.is_empty());
+fn describe_point(point: &ReplayComparison) -> String {
+    let their_text = match (&point.theirs, point.ratio()) {
+        (Some(theirs), Some(ratio)) => {
+            format!("memcached {}, ratio {ratio:.3}", format_count(theirs.avoidable_misses))
+        }
+        _ => "memcached left out".to_owned(),
+    };
+    format!(
+        "{} at {} of its footprint (-m {}): avoidable misses {}, {their_text}, exact LRU in our density {}; {} requests/s",
+        point.trace_name,
+        point.fraction,
+        point.memory_mib,
+        format_count(point.ours.avoidable_misses),
+        format_count(point.lru_avoidable_misses),
+        format_count(point.ours.requests_per_s as u64),
+    )
+}
+
+fn format_text(points: &[ReplayComparison], ratios: &[f64]) -> String {
+    let mut text = wrap(&format_sentence(points, ratios)) + "\n\n";
+    let mut table = Table::new(&[
+        "trace",
+        "share",
+        "-m",
+        "requests",
+        "first uses",
+        "misses",
+        "avoidable",
+        "memcached's",
+        "ratio",
+        "exact LRU",
+        "MiB",
+        "memcached's",
+        "refused",
+    ]);
+    let format_mib = |bytes: u64| (bytes >> 20).to_string();
+    for point in points {
+        let theirs = point.theirs.as_ref();
+        table.push_row([
+            point.trace_name.clone(),
+            format!("{}", point.fraction),
+            point.memory_mib.to_string(),
+            format_count(point.requests),
+            format_count(point.first_uses),
+            format_count(point.ours.misses),
+            format_count(point.ours.avoidable_misses),
+            theirs.map_or("-".to_owned(), |theirs| format_count(theirs.avoidable_misses)),
+            point.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+            format_count(point.lru_avoidable_misses),
+            format_mib(point.ours.resident_bytes),
+            theirs.map_or("-".to_owned(), |theirs| format_mib(theirs.resident_bytes)),
+            point.ours.refused.to_string(),
+        ]);
     }
+    let _ = writeln!(text, "{table}");
+    if points.iter().any(|point| point.forecast.is_some()) {
+        let _ = writeln!(text, "{}", build_forecasts_table(points));
+        text += &wrap(&format!(
+            "Miss ratios; a forecast is met within {OUR_ERROR_MAX} for glasscache and {THEIR_ERROR_MAX} for memcached."
+        ));
+        text.push('\n');
+    }
+    text + &wrap(
+        "avoidable: misses less first uses; exact LRU: its avoidable misses with as many user bytes as we held",
+    )
+}
+
+/// The conclusion: avoidable misses over memcached's, or what was replayed alone.
+fn format_sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
+    if ratios.is_empty() {
+        let avoidable_misses: u64 = points.iter().map(|point| point.ours.avoidable_misses).sum();
+        let misses: u64 = points.iter().map(|point| point.ours.misses).sum();
+        return format!(
+            "{} of {} misses were avoidable; memcached was left out.",
+            format_count(avoidable_misses),
+            format_count(misses)
+        );
+    }
+    let format_check = |measured_ratio: f64, bound: f64| {
+        if measured_ratio <= bound { "met" } else { "missed" }
+    };
+    let (mean, worst) = (geometric_mean(ratios), find_worst_ratio(ratios));
+    format!(
+        "Avoidable misses over memcached's: geometric mean {mean:.3}, at most {MEAN_RATIO_MAX}: {}; worst point {worst:.3}, \
+         at most {WORST_RATIO_MAX}: {}.",
+        format_check(mean, MEAN_RATIO_MAX),
+        format_check(worst, WORST_RATIO_MAX),
+    )
 }

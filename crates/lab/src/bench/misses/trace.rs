@@ -17,7 +17,7 @@ const FOOTPRINT_BYTES_MIN: u64 = 640 << 20;
 
 /// A key stream, ready to be replayed.
 #[derive(Debug)]
-pub struct Trace {
+pub(super) struct Trace {
     /// The file's name without its ending.
     pub name: String,
     /// Requests in order, as numbers of distinct (key, size) pairs.
@@ -31,7 +31,7 @@ pub struct Trace {
 
 impl Trace {
     /// Reads a trace, at most `requests_max` of its requests; `fixed_value_bytes` replaces the size of each value.
-    pub fn read(
+    pub(super) fn read(
         path: &Path,
         requests_max: Option<usize>,
         fixed_value_bytes: Option<u32>,
@@ -113,12 +113,12 @@ impl Trace {
     }
 
     /// Requests of all copies.
-    pub fn requests_of_all_copies(&self) -> u64 {
+    pub(super) fn requests_of_all_copies(&self) -> u64 {
         self.requested_sized_keys.len() as u64 * u64::from(self.copies)
     }
 
     /// Misses that no cache avoids.
-    pub fn first_uses(&self) -> u64 {
+    pub(super) fn first_uses(&self) -> u64 {
         self.value_bytes.len() as u64
     }
 
@@ -129,7 +129,7 @@ impl Trace {
 }
 
 /// The traces of a folder, by name.
-pub fn list_trace_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn list_trace_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
     let mut paths: Vec<PathBuf> = entries

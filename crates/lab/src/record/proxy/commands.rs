@@ -12,7 +12,7 @@ const BINARY_MAGIC: u8 = 0x80;
 
 /// A part of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommandEvent {
+pub(super) enum CommandEvent {
     /// A key of get, gets, gat or gats.
     Get(Vec<u8>, Effect),
     /// A reply that ends with `END` is due: the keys of a get are complete, or statistics were requested.
@@ -43,7 +43,7 @@ impl Effect {
 
 /// An `mg` that requests the value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MetaGet {
+pub(super) struct MetaGet {
     /// The key as sent.
     pub key: Vec<u8>,
     /// The item's key: that of base64 decoded.
@@ -58,7 +58,7 @@ pub struct MetaGet {
 
 /// Cuts the bytes of one client into commands.
 #[derive(Debug, Default)]
-pub struct CommandScanner {
+pub(super) struct CommandScanner {
     /// The beginning of a line that is not complete.
     partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
@@ -72,12 +72,12 @@ pub struct CommandScanner {
 impl CommandScanner {
     /// Whether this is not a conversation in text or meta, or one whose next command cannot be found: nothing more is
     /// scanned.
-    pub fn is_out_of_sync(&self) -> bool {
+    pub(super) fn is_out_of_sync(&self) -> bool {
         self.is_out_of_sync
     }
 
     /// Takes what the client sent next.
-    pub fn scan(&mut self, bytes: &[u8], emit: &mut dyn FnMut(CommandEvent)) {
+    pub(super) fn scan(&mut self, bytes: &[u8], emit: &mut dyn FnMut(CommandEvent)) {
         let Some(&first_byte) = bytes.first() else {
             return;
         };

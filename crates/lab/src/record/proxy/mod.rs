@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use glasscache_record::{Options, RecordError, Recorder};
 
-pub use commands::{CommandEvent, CommandScanner, MetaGet};
+use commands::CommandScanner;
 use connection_recorder::ConnectionRecorder;
 use forward::{Direction, ForwardLatency, forward_bytes};
-pub use replies::{ReplyEvent, ReplyScanner};
+use replies::ReplyScanner;
 
 /// How soon threads notice that the proxy ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -183,6 +183,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a connection would be found to have sent and received if both were `bytes`, in pieces of `piece_bytes`.
+///
+/// For the fuzz target, which compares the findings of any two cuts.
+pub fn scan_in_pieces(bytes: &[u8], piece_bytes: usize) -> String {
+    let (mut command_scanner, mut commands) = (CommandScanner::default(), Vec::new());
+    let (mut reply_scanner, mut replies) = (ReplyScanner::default(), Vec::new());
+    for piece in bytes.chunks(piece_bytes.max(1)) {
+        command_scanner.scan(piece, &mut |event| commands.push(event));
+        reply_scanner.scan(piece, &mut |event| replies.push(event));
+    }
+    format!("{commands:?}, out of sync: {}; {replies:?}", command_scanner.is_out_of_sync())
+}
+
 /// Accepts connections until the proxy ends; each has a thread.
 fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyShared>) {
     while !shared.is_stopped.load(Relaxed) {
@@ -258,4 +271,20 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
         lock(&shared.warning).get_or_insert(warning);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_found_in_bytes_whatever_their_cut() {
+        let bytes =
+            b"get a b\r\nmg c v\r\nset d 0 0 2\r\nxy\r\nVALUE a 0 1\r\nz\r\nEND\r\n\xff\0HD\r\n";
+        let found = scan_in_pieces(bytes, bytes.len());
+        assert!(found.contains("Get"), "{found}");
+        for piece_bytes in 1..bytes.len() {
+            assert_eq!(scan_in_pieces(bytes, piece_bytes), found, "pieces of {piece_bytes}");
+        }
+    }
 }

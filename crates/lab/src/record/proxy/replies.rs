@@ -5,7 +5,7 @@ const LINE_BYTES_MAX: usize = 2048;
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyEvent {
+pub(super) enum ReplyEvent {
     /// `VALUE`: a key and the bytes of its value.
     Value(Vec<u8>, u64),
     /// `END`.
@@ -27,7 +27,7 @@ pub enum ReplyEvent {
 
 /// Cuts the bytes of a server into replies.
 #[derive(Debug, Default)]
-pub struct ReplyScanner {
+pub(super) struct ReplyScanner {
     /// The beginning of a line that is not complete.
     partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
@@ -38,7 +38,7 @@ pub struct ReplyScanner {
 
 impl ReplyScanner {
     /// Takes what the server sent next.
-    pub fn scan(&mut self, mut bytes: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
+    pub(super) fn scan(&mut self, mut bytes: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
         loop {
             let skipped_bytes = self.skip_bytes.min(bytes.len() as u64);
             self.skip_bytes -= skipped_bytes;

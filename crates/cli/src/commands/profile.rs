@@ -1,21 +1,19 @@
 //! `glasscache profile`: what a get costs, by size of the value and by number of keys, and where its time goes.
 
-mod report;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::profile::{self, Profile, Settings, build_latency_file};
+use glasscache_lab::profile::{self, Settings};
 use glasscache_lab::target::Target;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::access;
 use crate::files::write_atomically;
 use crate::interrupts::new_stop_flag;
 use crate::live_target::{LiveTarget, call_failure, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
-use crate::report::{Detail, Report};
+use crate::report::{Detail, print_outcome, write_report_page};
 use crate::target::MeasuredServer;
 
 const EXAMPLES: &str = "\
@@ -83,8 +81,7 @@ pub(crate) struct Args {
 }
 
 /// The values of `--protocol`, those of the clients' own setting.
-#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientProtocol {
     Auto,
     Binary,
@@ -127,27 +124,15 @@ impl Args {
             bar.set_position((done_share * 1000.0) as u64);
         });
         bar.finish_and_clear();
-        let (profile, error) = match outcome {
-            Ok(profile) => (profile, None),
-            Err((profile, error)) => (*profile, Some(error)),
-        };
-        let is_empty = profile.measured.by_size.is_empty() && profile.measured.by_width.is_empty();
-        if let Some(error) = error.as_ref().filter(|_| is_empty) {
-            return Err(call_failure(error));
-        }
-        let report = self.build_report(&targets, &profile);
-        report.print(out, Detail { prints_all: true, is_wide: self.wide })?;
-        if let Some(error) = error {
-            return Err(call_failure(&error)
-                .with_hint("what was measured before is printed; no file was written"));
-        }
-        if profile.is_stopped {
-            return Err(Failure::stopped());
-        }
-        self.write_files(&profile, report)?;
-        let wrong_values = profile.measured.wrong_values
-            + profile.other_measured.as_ref().map_or(0, |other| other.wrong_values);
-        Ok(if wrong_values > 0 { Exit::Finding } else { Exit::Success })
+        let (outcome, latency_table) = outcome.map_err(|error| call_failure(&error))?;
+        let detail = Detail { prints_all: true, is_wide: self.wide };
+        let exit = print_outcome(&outcome, out, detail, |error| {
+            call_failure(error)
+                .with_hint("what was measured before is printed; no file was written")
+        })?;
+        self.write_latency_table(latency_table)?;
+        write_report_page(outcome.report, self.html.as_deref(), &[])?;
+        Ok(exit)
     }
 
     fn check_arguments(&self) -> Result<(), Failure> {
@@ -185,26 +170,8 @@ impl Args {
         Ok(targets)
     }
 
-    fn build_report(&self, targets: &[LiveTarget], profile: &Profile) -> Report {
-        let mut document = json!(profile);
-        let target_json =
-            |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
-        document["target"] = targets.first().map_or(Value::Null, target_json);
-        if let (Some(vs), Some(target)) = (document.get_mut("vs"), targets.get(1)) {
-            vs["target"] = target_json(target);
-        }
-        document["via"] = json!(self.via);
-        document["loop"] = json!(if self.rate.is_some() { "open" } else { "closed" });
-        document["threads"] = json!(self.threads);
-        document["rate"] = json!(self.rate);
-        document["seed"] = json!(self.seed);
-        document["tls"] = json!(self.access.has_tls());
-        document["protocol"] = json!(self.protocol);
-        report::build_report(targets, profile, self.via.as_deref(), document)
-    }
-
-    fn write_files(&self, profile: &Profile, report: Report) -> Result<(), Failure> {
-        if let Some(latency_table) = build_latency_file(&profile.measured) {
+    fn write_latency_table(&self, latency_table: Option<Value>) -> Result<(), Failure> {
+        if let Some(latency_table) = latency_table {
             let text = format!("{latency_table:#}\n");
             write_atomically(&self.latency_out, text.as_bytes())?;
             eprintln!("latency table written to {}", self.latency_out.display());
@@ -214,6 +181,6 @@ impl Args {
                 self.latency_out.display()
             );
         }
-        report.write_page(self.html.as_deref(), &[])
+        Ok(())
     }
 }

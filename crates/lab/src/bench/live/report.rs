@@ -3,43 +3,46 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::bench::live::{
-    Bottleneck, Latencies, LoadMeasurement, Objective, Second, TargetRatios, TriedRate,
-};
-use glasscache_lab::statistics::SteadinessKind;
 use glasscache_sim::page::{Chart, Series};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::objective::Objective;
+use super::result::{Bottleneck, Latencies, LoadMeasurement, Second};
+use super::rounds::TargetRatios;
+use super::search::TriedRate;
+use super::settings::Settings;
 use crate::report::{Report, ReportTable};
-use glasscache_lab::text::{format_bytes, format_count, format_decimal};
+use crate::statistics::SteadinessKind;
+use crate::target::Target;
+use crate::text::{format_bytes, format_count, format_decimal};
 
 /// Percentiles of the chart.
 const CHART_PERCENTS: [f64; 12] =
     [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-/// What the command measured.
-pub(super) struct LoadResult {
+/// What was measured of one or two targets.
+pub(super) struct LoadFigures {
     pub(super) measured: LoadMeasurement,
-    /// What was measured of the other server (`--vs`), and the ratio to it.
+    /// What was measured of the other target, and the ratio to it.
     pub(super) other_and_ratio: Option<(LoadMeasurement, TargetRatios)>,
     /// The objective of a search, and the rates that it tried.
     pub(super) objective_and_rates: Option<(Objective, Vec<TriedRate>)>,
-    pub(super) is_stopped: bool,
 }
 
-impl LoadResult {
+impl LoadFigures {
     /// What was measured of each target.
     pub(super) fn all_measured(&self) -> impl Iterator<Item = &LoadMeasurement> {
         std::iter::once(&self.measured).chain(self.other_and_ratio.as_ref().map(|(other, _)| other))
     }
 }
 
-/// The report of a load on the targets with these descriptions; `document` is its result in JSON.
+/// The report of a load on these targets.
 pub(super) fn build_report(
-    target_descriptions: &[String],
-    result: &LoadResult,
-    document: Value,
+    settings: &Settings,
+    targets: &[&Target],
+    result: &LoadFigures,
 ) -> Report {
+    let target_descriptions: Vec<String> = targets.iter().map(|target| target.describe()).collect();
     let described_measurements: Vec<(&String, &LoadMeasurement)> =
         target_descriptions.iter().zip(result.all_measured()).collect();
     let latency_tables = described_measurements
@@ -54,7 +57,7 @@ pub(super) fn build_report(
     }
     Report {
         title: format!("Load on {}", target_descriptions.join(" beside ")),
-        sentence: format_sentence(target_descriptions, result),
+        sentence: format_sentence(&target_descriptions, result),
         tables: latency_tables
             .chain([build_figures_table(&described_measurements)])
             .chain(tried_rates)
@@ -62,13 +65,49 @@ pub(super) fn build_report(
         series,
         findings: list_findings(&result.measured),
         notes: list_notes(&result.measured),
-        result: document,
+        result: to_document(settings, targets, result),
         ..Report::default()
     }
 }
 
+fn to_document(settings: &Settings, targets: &[&Target], result: &LoadFigures) -> Value {
+    let target_json =
+        |target: &&Target| json!({ "address": target.name, "version": target.version });
+    let mut document = json!(result.measured);
+    document["target"] = targets.first().map_or(Value::Null, target_json);
+    if let Some((other, ratio)) = &result.other_and_ratio {
+        document["vs"] = json!(other);
+        document["vs"]["target"] = targets.get(1).map_or(Value::Null, target_json);
+        document["ratio"] = json!(ratio);
+    }
+    if let Some((objective, tried_rates)) = &result.objective_and_rates {
+        document["objective"] = json!(objective);
+        document["tried"] = json!(tried_rates);
+    }
+    document["warnings"] = json!(list_warnings(result));
+    let access = targets.first().map(|target| &target.access);
+    document["settings"] = json!({ "connections": settings.connections, "depth": settings.depth,
+        "threads": settings.threads, "keys": settings.keys.count(), "seed": settings.seed, "ttl_s": settings.ttl_s,
+        "tls": access.is_some_and(|access| access.credentials.tls.is_some()),
+        "protocol": access.map(|access| access.protocol) });
+    document
+}
+
+/// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
+pub(super) fn list_warnings(result: &LoadFigures) -> Vec<String> {
+    let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
+    if !result.all_measured().any(is_mostly_misses) {
+        return Vec::new();
+    }
+    vec![
+        "most gets missed, so these are mostly the times of misses: the server has room for too few of the keys; use \
+         fewer or smaller ones (--keys, --size), or give it more memory"
+            .to_owned(),
+    ]
+}
+
 /// The conclusion in some sentences.
-fn format_sentence(target_descriptions: &[String], result: &LoadResult) -> String {
+fn format_sentence(target_descriptions: &[String], result: &LoadFigures) -> String {
     let measured = &result.measured;
     let description = target_descriptions.first().map_or("", String::as_str);
     let rate = format_count(measured.requests_per_second.round() as u64);

@@ -3,14 +3,16 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::profile::{CellPercentiles, GetTimes, Percentile, Profile};
-use glasscache_lab::statistics::SteadinessKind;
 use glasscache_sim::page::{Chart, Series};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::live_target::LiveTarget;
+use super::measured::{CellPercentiles, Percentile, Second, ShorterRun};
+use super::{GetTimes, Profile, Settings};
+use crate::access::Protocol;
 use crate::report::{Report, ReportTable};
-use glasscache_lab::text::{format_bytes, format_count, format_decimal};
+use crate::statistics::SteadinessKind;
+use crate::target::Target;
+use crate::text::{format_bytes, format_count, format_decimal};
 
 /// The percentiles of a text that is not wide.
 const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
@@ -19,13 +21,8 @@ const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 const PERCENTILES_DRAWN: [(f64, &str); 4] =
     [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")];
 
-/// The report of a profile that was measured through the client `via`, with its result in JSON.
-pub(super) fn build_report(
-    targets: &[LiveTarget],
-    profile: &Profile,
-    via: Option<&str>,
-    result: Value,
-) -> Report {
+/// The report of a profile of these targets.
+pub(super) fn build_report(settings: &Settings, targets: &[&Target], profile: &Profile) -> Report {
     let target_descriptions: Vec<String> = targets.iter().map(|target| target.describe()).collect();
     let all_measured = std::iter::once(&profile.measured).chain(&profile.other_measured);
     let cell_tables =
@@ -51,15 +48,39 @@ pub(super) fn build_report(
         series: list_charts(profile),
         findings: list_findings(profile),
         notes: vec![
-            format!("Client {}, {:.1} s.", via.unwrap_or("glasscache (Rust)"), profile.seconds),
+            format!("Client {}, {:.1} s.", settings.via.as_deref().unwrap_or("glasscache (Rust)"), profile.seconds),
             "us is the time of a call in the client. Intervals contain the true percentile with a probability of 95 %, \
              whatever the distribution; they are wider where neighbouring calls are correlated. >= marks percentiles \
              with too few samples for an upper bound."
                 .to_owned(),
         ],
-        result,
+        result: to_document(settings, targets, profile),
         ..Report::default()
     }
+}
+
+fn to_document(settings: &Settings, targets: &[&Target], profile: &Profile) -> Value {
+    let mut document = json!(profile);
+    let target_json =
+        |target: &&Target| json!({ "address": target.name, "version": target.version });
+    document["target"] = targets.first().map_or(Value::Null, target_json);
+    if let (Some(vs), Some(target)) = (document.get_mut("vs"), targets.get(1)) {
+        vs["target"] = target_json(target);
+    }
+    document["via"] = json!(settings.via);
+    document["loop"] = json!(if settings.rate.is_some() { "open" } else { "closed" });
+    document["threads"] = json!(settings.threads);
+    document["rate"] = json!(settings.rate);
+    document["seed"] = json!(settings.seed);
+    let access = targets.first().map(|target| &target.access);
+    let has_tls = access.is_some_and(|access| access.credentials.tls.is_some());
+    document["tls"] = json!(has_tls);
+    // The words of the client's own setting.
+    document["protocol"] = match access.map(|access| access.protocol) {
+        Some(Protocol::Binary) => json!("binary"),
+        _ => json!("auto"),
+    };
+    document
 }
 
 fn list_findings(profile: &Profile) -> Vec<String> {
@@ -76,7 +97,7 @@ fn list_findings(profile: &Profile) -> Vec<String> {
 }
 
 /// The conclusion in one or two sentences.
-fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> String {
+fn format_sentence(targets: &[&Target], profile: &Profile) -> String {
     let measured = &profile.measured;
     let target_name = targets.first().map_or("", |target| target.name.as_str());
     let typical_cell = measured
@@ -202,7 +223,8 @@ fn build_percentile_table(
         let calls = format_count(cell.samples);
         std::iter::once(size_or_width).chain(percentiles).chain([calls]).collect()
     };
-    ReportTable::new(title, header, cells.iter().map(format_row)).with_wide_columns(wide_columns)
+    let table = ReportTable::new(title, header, cells.iter().map(format_row));
+    ReportTable { wide_columns, ..table }
 }
 
 fn format_percentile(percentile: &Percentile) -> String {
@@ -270,7 +292,7 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
 
 fn build_calls_chart(profile: &Profile) -> Chart {
     let seconds = &profile.measured.series;
-    let new_series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
+    let new_series = |label: &str, figure: fn(&Second) -> f64| Series {
         label: label.to_owned(),
         points: seconds.iter().map(|second| (second.at_s as f64, figure(second))).collect(),
         ..Series::default()
@@ -290,12 +312,11 @@ fn build_calls_chart(profile: &Profile) -> Chart {
 
 fn build_shorter_runs_chart(profile: &Profile) -> Chart {
     let shorter_runs = &profile.measured.shorter_runs;
-    let new_series =
-        |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
-            label: label.to_owned(),
-            points: shorter_runs.iter().map(|run| (run.call_count as f64, figure(run))).collect(),
-            ..Series::default()
-        };
+    let new_series = |label: &str, figure: fn(&ShorterRun) -> f64| Series {
+        label: label.to_owned(),
+        points: shorter_runs.iter().map(|run| (run.call_count as f64, figure(run))).collect(),
+        ..Series::default()
+    };
     Chart {
         title: "What a shorter run would have reported".to_owned(),
         x_label: "first operations (logarithmic)".to_owned(),

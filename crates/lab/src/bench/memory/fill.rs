@@ -1,7 +1,4 @@
-//! Memory efficiency, for `glasscache bench memory`: how many bytes of keys and values a server holds for each byte of its
-//! resident memory. Fills it beyond its limit, reads everything back, and divides.
-//!
-//! The sizes of the values and the ratios to memcached that each requires are [`FillSize::all_sizes`].
+//! Fills of a server beyond its limit, and what can be read back of them.
 //!
 //! Each fill sends a multiple of the limit in unique 20-byte keys with random values. Resident items are those that
 //! come back byte for byte, not those that the server reports; their memory is what the kernel reports (`VmRSS` and
@@ -11,7 +8,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::{Error, ServerPair};
+use super::super::{Error, ServerPair};
 use crate::load::{self, Fill, KEY_BYTES, LoadPlan, ReadBack, Size, ValueCheck, Values};
 use crate::server_process::{ServerCommand, ServerProcess};
 
@@ -23,7 +20,7 @@ const GET_VALUE_BYTES: usize = 64 * 1024;
 
 /// A value size of the fills.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FillSize {
+pub(crate) struct FillSize {
     /// Its name in tables and on the command line.
     pub name: &'static str,
     /// The sizes of its values.
@@ -52,7 +49,7 @@ impl FillSize {
     }
 
     /// All sizes, smallest first, then the mix.
-    pub fn all_sizes() -> [Self; 9] {
+    pub(crate) fn all_sizes() -> [Self; 9] {
         [
             Self::fixed("10", 10, "1.25", Some(1.9)),
             Self::fixed("64", 64, "1.05", Some(1.45)),
@@ -88,7 +85,7 @@ impl FillSize {
 
 /// The contents of a filled server.
 #[derive(Debug, Clone, Serialize)]
-pub struct FillResult {
+pub(crate) struct FillResult {
     /// Sets sent.
     pub sent: u64,
     /// Sets refused.
@@ -105,18 +102,18 @@ pub struct FillResult {
 
 impl FillResult {
     /// User bytes per resident byte.
-    pub fn density(&self) -> f64 {
+    pub(crate) fn density(&self) -> f64 {
         self.user_bytes as f64 / self.resident_bytes.max(1) as f64
     }
 
     /// User bytes per byte of `-m`.
-    pub fn share_of_limit(&self) -> f64 {
+    pub(crate) fn share_of_limit(&self) -> f64 {
         self.user_bytes as f64 / self.limit_bytes.max(1) as f64
     }
 }
 
 /// Starts `server_command`, fills it with `fill_size` and reads it back.
-pub fn measure_fill(
+pub(crate) fn measure_fill(
     servers: &ServerPair,
     server_command: &ServerCommand,
     fill_size: &FillSize,

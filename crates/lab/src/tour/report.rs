@@ -1,32 +1,35 @@
 //! The output of a tour: the input, a table of memory and a table of speed.
 
-use glasscache_lab::text::{Table, format_bytes, format_count, format_decimal, wrap};
-use glasscache_lab::tour::{
-    FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE_DEPTH, Stage, StageFigures, TourFigures,
-};
+use std::fmt::Write;
 
-use crate::output::{Failure, Output};
+use super::TourFigures;
+use super::folder::{FILE_BYTES_MAX, Folder};
+use super::stage::{KEYS_PER_GET, PIPELINE_DEPTH, Stage, StageFigures};
+use crate::text::{Table, format_bytes, format_count, format_decimal, wrap};
 
-pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> {
+/// What is measured.
+pub(super) fn format_intro(folder: &Folder) -> String {
     let (items, size) = (format_count(folder.items() as u64), format_bytes(folder.user_bytes()));
     let article = if folder.is_truncated { "the first" } else { "the" };
-    out.print_line(wrap(&format!(
+    let mut text = wrap(&format!(
         "The tour stores {article} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
          its path as the key, and reads them back one by one, in pipelines of {PIPELINE_DEPTH} and by multi-gets of \
          {KEYS_PER_GET}. Every byte is compared.",
         folder.path.display()
-    )))?;
+    ));
     if folder.skipped_files > 0 {
         let bound = format_bytes(FILE_BYTES_MAX);
         let skipped = format_count(folder.skipped_files as u64);
-        out.print_line(wrap(&format!(
+        text.push('\n');
+        text += &wrap(&format!(
             "{skipped} files were left out: they are larger than {bound}, cannot be read, or have a name that is not a valid key."
-        )))?;
+        ));
     }
-    out.print_line("")
+    text
 }
 
-pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(), Failure> {
+/// The tables, and what their columns are.
+pub(super) fn format_figures(figures_by_server: &[TourFigures]) -> String {
     let mut memory_table =
         Table::new(&["", "items", "user bytes", "resident bytes", "user per resident byte"]);
     for server_figures in figures_by_server {
@@ -38,7 +41,6 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
             format!("{:.2}", server_figures.density()),
         ]);
     }
-    out.print_line(memory_table.to_string())?;
     let header = [
         "",
         "",
@@ -67,7 +69,7 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
             .collect();
         for (index, (server_figures, stage_figures)) in rows.iter().enumerate() {
             speed_table.push_row(format_stage_row(
-                if index == 0 { stage_title(stage) } else { "" },
+                if index == 0 { stage.title() } else { "" },
                 &server_figures.server,
                 stage_figures,
             ));
@@ -76,11 +78,11 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
             speed_table.push_row(format_ratio_row(ours, theirs));
         }
     }
-    out.print_line(speed_table.to_string())?;
-    out.print_line(wrap(
+    let mut text = format!("{memory_table}\n{speed_table}\n");
+    text += &wrap(
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
          server's threads used, kernel included; the generator's is not counted.",
-    ))?;
+    );
     if figures_by_server.iter().all(|server_figures| server_figures.failed() == 0) {
         let checked_values: u64 = figures_by_server
             .iter()
@@ -88,12 +90,12 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
             .skip(1)
             .map(|stage_figures| stage_figures.keys)
             .sum();
-        out.print_line(wrap(&format!(
-            "All {} values that were read came back byte for byte.",
-            format_count(checked_values)
-        )))?;
+        let checked_values = format_count(checked_values);
+        let sentence =
+            format!("All {checked_values} values that were read came back byte for byte.");
+        let _ = write!(text, "\n{}", wrap(&sentence));
     }
-    Ok(())
+    text
 }
 
 fn format_stage_row(title: &str, server: &str, figures: &StageFigures) -> [String; 10] {
@@ -126,13 +128,4 @@ fn format_ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] 
         ratio(|stage_figures| stage_figures.server_cpu_us),
         ratio(|stage_figures| stage_figures.server_cpu_us_per_key),
     ]
-}
-
-pub(super) const fn stage_title(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Store => "store",
-        Stage::Single => "read singly",
-        Stage::Pipelined => "read, pipelined",
-        Stage::MultiGet => "read, multi-get",
-    }
 }

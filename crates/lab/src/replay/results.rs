@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use glasscache_lab::replay::{ABSENT_SHARE_MAX, AbsentKeys, ReplayOutcome};
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::latency_table::LatencyTable;
@@ -10,6 +9,9 @@ use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
+
+use super::absent::{ABSENT_SHARE_MAX, AbsentKeys};
+use super::run::ReplayOutcome;
 
 /// What was replayed where.
 pub(super) struct ReplaySetup {
@@ -180,10 +182,9 @@ impl Results {
         if absent_keys.can_be_left_out() { absent_keys.reads().0 } else { 0 }
     }
 
-    pub(super) fn to_document(&self, sentence: &str) -> Value {
+    pub(super) fn to_document(&self) -> Value {
         let both_ranges = |document_of: fn(&Comparison) -> Value| json!({ "all": document_of(&self.all_requests), "second_half": document_of(&self.second_half) });
         json!({
-            "sentence": sentence,
             "log": self.setup.log_name,
             "left_out_parts": self.setup.left_out_parts,
             "target": self.setup.target,

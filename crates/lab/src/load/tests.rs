@@ -7,13 +7,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use glasscache_client::Login;
-use glasscache_lab::access::{Access, Credentials, Protocol};
-use glasscache_lab::load::{
-    self, Error, Fill, LoadPlan, Pace, ReadBack, Size, ValueCheck, Values, Window, format_key,
-};
-use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{OpcodeAndOpaque, Status, StoredItem, opcode, write_error};
 use glasscache_protocol::binary::{write_success, write_value_head};
+
+use super::{Error, Fill, LoadPlan, Pace, ReadBack, Report, Size, ValueCheck, Values, Window};
+use super::{format_key, run};
+use crate::access::{Access, Credentials, Protocol};
+use crate::proc::Meter;
 
 /// Accepts one connection and sends `reply`, `piece_bytes` bytes at a time; closes when the client closes.
 fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
@@ -55,14 +55,13 @@ fn read_back(
     values: &Values,
     protocol: Protocol,
     keys: u64,
-) -> Result<(load::Report, ReadBack), Error> {
+) -> Result<(Report, ReadBack), Error> {
     let plan = LoadPlan {
         check: ValueCheck::Full,
         ..LoadPlan::new(Access { protocol, ..Access::from(address) })
     };
     let workloads = ReadBack::over(&(0..keys), values, 1, keys as usize);
-    load::run(&plan, workloads, &Meter::None)
-        .map(|(report, mut workloads)| (report, workloads.remove(0)))
+    run(&plan, workloads, &Meter::None).map(|(report, mut workloads)| (report, workloads.remove(0)))
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn find_changed_bit(
     let access = Access { protocol: Protocol::Meta, ..Access::from(address) };
     let plan = LoadPlan { check, ..LoadPlan::new(access) };
     let workloads = ReadBack::over(&(0..1), &values, 1, 1);
-    let (report, _) = load::run(&plan, workloads, &Meter::None).unwrap();
+    let (report, _) = run(&plan, workloads, &Meter::None).unwrap();
     (report.tally.wrong, report.tally.compared_bytes, report.tally.value_bytes)
 }
 
@@ -267,8 +266,7 @@ fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
             ..Access::from(start_scripted_peer(reply, 30))
         })
     };
-    let (report, workloads) =
-        load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
+    let (report, workloads) = run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
     assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
     assert_eq!(report.tally.first_refusal.as_deref(), Some("Out of memory"));
 }
@@ -310,7 +308,7 @@ fn a_server_that_stops_replying_ends_the_run() {
             ..LoadPlan::new(start_scripted_peer(b"END".to_vec(), 4096))
         };
         let workloads = ReadBack::over(&(0..1), &values, 1, 1);
-        let result = load::run(&plan, workloads, &Meter::None);
+        let result = run(&plan, workloads, &Meter::None);
         assert!(matches!(result, Err(Error::Silent(_))), "{pace:?}");
     }
 }
@@ -326,7 +324,7 @@ fn a_partial_report_has_what_was_counted_before_a_failure() {
         ..LoadPlan::new(start_scripted_peer(replies, 4096))
     };
     let workloads = ReadBack::over(&(0..2), &values, 1, 1);
-    let (report, workloads) = load::run(&plan, workloads, &Meter::None).unwrap();
+    let (report, workloads) = run(&plan, workloads, &Meter::None).unwrap();
     assert_eq!((report.tally.requests, workloads[0].resident), (1, 1));
     assert!(matches!(report.complete(), Err(Error::Unexpected(_))));
 }
@@ -339,8 +337,7 @@ fn refused_sets_are_counted_and_quoted() {
         4096,
     );
     let plan = LoadPlan { depth: 2, ..LoadPlan::new(address) };
-    let (report, workloads) =
-        load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
+    let (report, workloads) = run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
     assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
     assert_eq!(
         report.tally.first_refusal.as_deref(),
@@ -380,7 +377,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             });
             early_bytes
         });
-        let (report, _) = load::run(&plan, workloads, &Meter::None).unwrap();
+        let (report, _) = run(&plan, workloads, &Meter::None).unwrap();
         (report, server.join().unwrap())
     });
     assert_eq!(early_bytes, 0);
@@ -402,7 +399,7 @@ fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
             drop(last);
             reply_stored(&mut first);
         });
-        let result = load::run(&plan, Fill::over(&(0..10), &values, 2), &Meter::None);
+        let result = run(&plan, Fill::over(&(0..10), &values, 2), &Meter::None);
         assert!(matches!(result, Err(Error::Io(_))));
     });
 }

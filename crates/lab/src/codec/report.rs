@@ -3,13 +3,16 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::codec::{CallParts, Candidate, Choice, CodecResult, Comparison};
 use glasscache_sim::key_prefix::NO_PREFIX;
 use glasscache_sim::page::{Chart, Series};
 use serde_json::{Value, json};
 
+use super::call::CallParts;
+use super::calls::Comparison;
+use super::choice::{Candidate, Choice};
+use super::result::CodecResult;
 use crate::report::{Report, ReportTable};
-use glasscache_lab::text::{format_bytes, format_count, format_decimal};
+use crate::text::{format_bytes, format_count, format_decimal};
 
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 36.0;
@@ -198,9 +201,8 @@ fn build_candidates_table(result: &CodecResult) -> ReportTable {
         "a set pays below Mbit/s",
         "pays below Mbit/s",
     ];
-    ReportTable::new(title, header, result.candidates.iter().map(format_row))
-        .best_first()
-        .with_wide_columns([1, 6])
+    let table = ReportTable::new(title, header, result.candidates.iter().map(format_row));
+    ReportTable { is_best_first: true, wide_columns: vec![1, 6], ..table }
 }
 
 /// The parts of a call with the codec in use and with the best other form, in the text with bars.
@@ -233,7 +235,7 @@ fn build_call_parts_table(in_use: &Choice, other: &Choice) -> ReportTable {
         .map(|(name, letter, time_of_part)| format_row(format!("{letter} {name}"), time_of_part))
         .chain([format_row("sum".to_owned(), &CallParts::total_us)]);
     let header = std::iter::once("part").chain(calls.map(|(name, _)| name));
-    ReportTable::new("A call costs, in us:", header, rows).with_drawing(bars)
+    ReportTable { drawing: bars, ..ReportTable::new("A call costs, in us:", header, rows) }
 }
 
 fn build_prefixes_table(result: &CodecResult) -> ReportTable {
@@ -247,7 +249,8 @@ fn build_prefixes_table(result: &CodecResult) -> ReportTable {
         ]
     });
     let title = "With the recommended setting, by key prefix";
-    ReportTable::new(title, ["key prefix", "values", "bytes", "ratio"], rows).best_first()
+    let table = ReportTable::new(title, ["key prefix", "values", "bytes", "ratio"], rows);
+    ReportTable { is_best_first: true, ..table }
 }
 
 fn build_storage_table(result: &CodecResult) -> ReportTable {

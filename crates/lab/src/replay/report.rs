@@ -1,28 +1,29 @@
-//! The results of a replay as tables, a sentence and two curves, for the terminal and for the page.
+//! The results of a replay as a sentence, tables and two curves.
 
-use glasscache_lab::text::format_count;
-use glasscache_sim::page::{Chart, Page, Series, Table};
+use glasscache_sim::page::{Chart, Series};
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::{Figures, P50_INDEX, P95_INDEX, PERCENTILES, SLOWDOWNS};
 use glasscache_sim::strategy::noise::Interval;
 
 use super::results::{Conclusion, Results};
+use crate::report::{Report, ReportTable};
+use crate::text::format_count;
 
 /// Points of a curve.
 const CURVE_POINTS: usize = 300;
 
-/// Everything; the terminal shows it without charts.
-pub(super) fn build_page(results: &Results) -> Page {
-    Page {
+pub(super) fn build_report(results: &Results) -> Report {
+    Report {
         title: format!("Forecast and replay: {}", results.setup.log_name),
         sentence: format_sentence(results),
         tables: vec![
             build_table("Second half of the requests", &results.second_half),
             build_table("All requests", &results.all_requests),
         ],
-        charts: vec![build_chart(results)],
+        series: vec![build_chart(results)],
         notes: list_notes(results),
-        ..Page::default()
+        result: results.to_document(),
+        ..Report::default()
     }
 }
 
@@ -117,7 +118,7 @@ fn list_notes(results: &Results) -> Vec<String> {
     notes
 }
 
-fn build_table(title: &str, comparison: &Comparison) -> Table {
+fn build_table(title: &str, comparison: &Comparison) -> ReportTable {
     let (forecast, measured) = (&comparison.forecast, &comparison.measured);
     let mut rows = Vec::new();
     let mut push_count_row = |name: &str, count_of: fn(&Figures) -> u64| {
@@ -157,11 +158,9 @@ fn build_table(title: &str, comparison: &Comparison) -> Table {
             format!("{:+.2} points", 100.0 * (measured_share - forecast_share)),
         ]);
     }
-    Table {
-        title: format!("{title}: {}", format_count(measured.requests)),
-        header: ["", "forecast", "measured", "error"].map(str::to_owned).to_vec(),
-        rows: rows.into_iter().map(|row| row.to_vec()).collect(),
-    }
+    let title = format!("{title}: {}", format_count(measured.requests));
+    let header = ["", "forecast", "measured", "error"];
+    ReportTable::new(title, header, rows.into_iter().map(|row| row.to_vec()))
 }
 
 fn build_chart(results: &Results) -> Chart {
