@@ -1,9 +1,6 @@
 //! A flood: a server sends refusals without end, to quiet writes as to requests that have a reply.
 
-use super::Network;
-use super::link::{Direction, Flood, LinkId};
-use super::queue::Event;
-use crate::plan::{Micros, Misbehaviour};
+use crate::plan::Micros;
 
 /// The refusal in text.
 const TEXT_REFUSAL: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
@@ -25,55 +22,25 @@ const OUT_OF_MEMORY_STATUS: u8 = 0x82;
 /// How often a server writes to one connection, at most.
 const WRITES_MAX: u32 = 200;
 /// The longest time between two of these.
-const PAUSE_MICROS_MAX: Micros = 500;
+pub(super) const PAUSE_MICROS_MAX: Micros = 500;
 
-impl Network {
-    /// Begins a flood after the requests in `request_bytes`, if the server is to send one.
-    pub(super) fn begin_flood(&mut self, link: LinkId, request_bytes: &[u8]) {
-        let link_state = &mut self.links[link];
-        let Some((Misbehaviour::Flood, one_in)) = self.hosts[link_state.server].misbehaviour else {
-            return;
-        };
-        if link_state.flood.is_some()
-            || request_bytes.is_empty()
-            || self.random.below(u64::from(one_in)) != 0
-        {
-            return;
-        }
-        let refuses_first = self.random.chance(50);
-        link_state.flood = Some(Flood {
-            refusal: refusal_of(request_bytes, refuses_first),
-            writes_left: WRITES_MAX,
-        });
-        self.has_misbehaved[link_state.server] = true;
-        self.schedule(0, Event::Flood(link));
+/// What a server sends to one connection without end.
+#[derive(Debug)]
+pub(super) struct Flood {
+    refusal: Vec<u8>,
+    writes_left: u32,
+}
+
+impl Flood {
+    /// A flood after the requests in `request_bytes`, of refusals of the first or of the last of them.
+    pub(super) fn new(request_bytes: &[u8], refuses_first: bool) -> Self {
+        Self { refusal: refusal_of(request_bytes, refuses_first), writes_left: WRITES_MAX }
     }
 
-    /// Sends as many refusals as the client's socket takes, and more of them later.
-    pub(super) fn continue_flood(&mut self, link: LinkId) {
-        let receive_window_bytes = self.plan.receive_window_bytes;
-        let link_state = &mut self.links[link];
-        let host = &self.hosts[link_state.server];
-        let is_flooding = matches!(host.misbehaviour, Some((Misbehaviour::Flood, _)))
-            && link_state.session.is_some()
-            && link_state.end_at_client.is_none();
-        let is_serving = host.is_serving(self.now);
-        let Some(flood) = &mut link_state.flood else {
-            return;
-        };
-        if !is_flooding || flood.writes_left == 0 {
-            link_state.flood = None;
-            return;
-        }
-        flood.writes_left -= 1;
-        let unread_bytes = link_state.to_client.bytes_in_transit + link_state.client_input.len();
-        let refusal_count = receive_window_bytes.saturating_sub(unread_bytes) / flood.refusal.len();
-        let refusals = flood.refusal.repeat(refusal_count);
-        if is_serving {
-            self.transmit(link, Direction::ToClient, &refusals);
-        }
-        let pause = self.random.between(1, PAUSE_MICROS_MAX);
-        self.schedule(pause, Event::Flood(link));
+    /// As many refusals as fit in a window; `None` once the server has written often enough.
+    pub(super) fn next_refusals(&mut self, window_bytes: usize) -> Option<Vec<u8>> {
+        self.writes_left = self.writes_left.checked_sub(1)?;
+        Some(self.refusal.repeat(window_bytes / self.refusal.len()))
     }
 }
 

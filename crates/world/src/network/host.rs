@@ -5,9 +5,10 @@ use std::sync::OnceLock;
 
 use glasscache_server::{Config, InMemoryWorker, RestartableMemory, UsersFile, UsersFileFormat};
 
+use super::executions::{ExecutionIndex, index_in_run};
 use super::link::{LinkId, Session};
 use super::misbehaviour;
-use crate::plan::{Micros, Misbehaviour, Proxy, ServerPlan};
+use crate::plan::{InjectedFault, Micros, Misbehaviour, Proxy, ServerPlan};
 use crate::random::Random;
 
 /// The second that a server's clock shows when the world begins.
@@ -57,20 +58,24 @@ pub(super) struct CutReply {
 
 /// One server.
 pub(super) struct Host {
-    pub(super) plan: ServerPlan,
+    plan: ServerPlan,
     seed: u64,
-    pub(super) workers: Vec<InMemoryWorker>,
+    workers: Vec<InMemoryWorker>,
     memory_file: Option<RestartableMemory>,
     next_worker: usize,
     /// Connections whose server's side is open.
     pub(super) links: Vec<LinkId>,
-    pub(super) is_up: bool,
-    pub(super) paused_until: Micros,
+    is_up: bool,
+    paused_until: Micros,
+    /// Nothing gets through to it before.
     pub(super) unreachable_until: Micros,
-    pub(super) cut_request_after_thousandths: Option<u16>,
+    cut_request_after_thousandths: Option<u16>,
     /// Cuts the next reply.
     pub(super) cut_reply: Option<CutReply>,
-    pub(super) misbehaviour: Option<(Misbehaviour, u32)>,
+    misbehaviour: Option<(Misbehaviour, u32)>,
+    pub(super) has_misbehaved: bool,
+    /// The execution indexes at which it lost all its items.
+    pub(super) restart_indexes: Vec<ExecutionIndex>,
     clock_ahead_s: u32,
     wall_clock_shift_s: i64,
 }
@@ -90,6 +95,8 @@ impl Host {
             cut_request_after_thousandths: None,
             cut_reply: None,
             misbehaviour: None,
+            has_misbehaved: false,
+            restart_indexes: Vec::new(),
             clock_ahead_s: 0,
             wall_clock_shift_s: 0,
         };
@@ -116,8 +123,19 @@ impl Host {
             .then(|| Recovery { items_at_stop, items_at_start: self.count_items(now) })
     }
 
+    /// Starts it again, empty, in a run of this number; its connections have ended.
+    pub(super) fn restart(&mut self, run_number: u64, now: Micros) {
+        self.record_lost_items(run_number);
+        self.start(now);
+    }
+
+    /// It has lost all its items in a run of this number.
+    pub(super) fn record_lost_items(&mut self, run_number: u64) {
+        self.restart_indexes.push(index_in_run(run_number, 0));
+    }
+
     /// Starts it: after a clean stop with the items that it had, else empty.
-    pub(super) fn start(&mut self, now: Micros) {
+    fn start(&mut self, now: Micros) {
         let config = Config {
             memory_bytes: self.plan.memory_bytes,
             item_bytes_max: self.plan.item_bytes_max,
@@ -144,13 +162,70 @@ impl Host {
         FIRST_SECOND + self.clock_ahead_s + (now / MICROS_PER_SECOND) as u32
     }
 
-    pub(super) fn advance_clock(&mut self, seconds: u32) {
-        self.clock_ahead_s += seconds;
+    /// Something goes wrong with the server itself: what it does with its connections is not decided here.
+    pub(super) fn inject(&mut self, fault: InjectedFault, now: Micros) {
+        match fault {
+            InjectedFault::Pause(_, duration) => self.paused_until = now + duration,
+            InjectedFault::Unreachable(_, duration) => self.unreachable_until = now + duration,
+            InjectedFault::Down(..) => self.is_up = false,
+            InjectedFault::CutReply(_, after_thousandths) => {
+                self.cut_reply = Some(CutReply { after_thousandths, restarts_server: false });
+            }
+            InjectedFault::KillInReply(_, after_thousandths) => {
+                self.cut_reply = Some(CutReply { after_thousandths, restarts_server: true });
+            }
+            InjectedFault::CutRequest(_, after_thousandths) => {
+                self.cut_request_after_thousandths = Some(after_thousandths);
+            }
+            InjectedFault::Misbehave { misbehaviour, one_in, .. } => {
+                self.misbehaviour = Some((misbehaviour, one_in));
+            }
+            InjectedFault::Fill(_) => self.fill_store(now),
+            InjectedFault::ServerClock(_, seconds) => self.clock_ahead_s += seconds,
+            InjectedFault::WallClock(_, seconds) => {
+                self.wall_clock_shift_s += i64::from(seconds);
+                self.set_wall_clock(now);
+            }
+            _ => {}
+        }
     }
 
-    pub(super) fn move_wall_clock(&mut self, seconds: i32, now: Micros) {
-        self.wall_clock_shift_s += i64::from(seconds);
-        self.set_wall_clock(now);
+    /// All that goes wrong is over: a server that is down or paused goes on as soon as that event comes.
+    pub(super) fn end_faults(&mut self) {
+        self.misbehaviour = None;
+        self.cut_reply = None;
+        self.cut_request_after_thousandths = None;
+        self.unreachable_until = 0;
+    }
+
+    /// It is back.
+    pub(super) fn come_up(&mut self) {
+        self.is_up = true;
+    }
+
+    /// How many of `accepted_bytes` arrive before their connection breaks; `None`: all, and it does not break.
+    pub(super) fn cut_request(&mut self, accepted_bytes: usize) -> Option<usize> {
+        let thousandths = self.cut_request_after_thousandths.take_if(|_| accepted_bytes > 0)?;
+        Some(accepted_bytes * usize::from(thousandths) / 1000)
+    }
+
+    /// Whether it misbehaved in a way that no client can recognise: a line of classic text names neither its request
+    /// nor its key, so that one that came twice is taken for the next reply.
+    pub(super) fn has_misbehaved_in_classic(&self) -> bool {
+        self.has_misbehaved && self.plan.proxy != Proxy::None
+    }
+
+    /// After one request in how many it floods the connection with refusals; `None`: it does not.
+    pub(super) fn flood_one_in(&self) -> Option<u64> {
+        match self.misbehaviour {
+            Some((Misbehaviour::Flood, one_in)) => Some(u64::from(one_in)),
+            _ => None,
+        }
+    }
+
+    /// Whether it repeats replies, so that the last one has to be kept.
+    pub(super) fn repeats_previous_replies(&self) -> bool {
+        matches!(self.misbehaviour, Some((Misbehaviour::RepeatsPrevious, _)))
     }
 
     fn set_wall_clock(&self, now: Micros) {
@@ -162,8 +237,12 @@ impl Host {
         }
     }
 
-    /// A session for a new connection.
-    pub(super) fn accept(&mut self) -> Option<Session> {
+    /// Accepts a connection by a session, or refuses it while it is down.
+    pub(super) fn accept(&mut self, link: LinkId) -> Option<Session> {
+        if !self.is_up {
+            return None;
+        }
+        self.links.push(link);
         let worker_index = self.next_worker % self.workers.len();
         self.next_worker += 1;
         Some(Session { worker_index, connection: self.workers.get_mut(worker_index)?.connect() })
@@ -208,27 +287,28 @@ impl Host {
         }
     }
 
-    /// What it sends in place of a reply, and whether that is a misbehaviour.
+    /// What it sends in place of a reply.
     pub(super) fn alter_reply(
-        &self,
+        &mut self,
         reply: Vec<u8>,
         previous_reply: &[u8],
         random: &mut Random,
-    ) -> (Vec<u8>, bool) {
+    ) -> Vec<u8> {
         match self.misbehaviour {
             Some((misbehaviour, one_in))
                 if misbehaviour != Misbehaviour::Flood
                     && !reply.is_empty()
                     && random.below(u64::from(one_in)) == 0 =>
             {
-                (misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random), true)
+                self.has_misbehaved = true;
+                misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random)
             }
-            _ => (reply, false),
+            _ => reply,
         }
     }
 
     /// Fills its memory with values that are not read.
-    pub(super) fn fill_store(&mut self, now: Micros) {
+    fn fill_store(&mut self, now: Micros) {
         let second = self.clock_second(now);
         let Some(worker) = self.workers.first_mut() else {
             return;

@@ -1,4 +1,4 @@
-//! What is to happen when: a queue of events in the order of virtual time.
+//! The virtual time, and what is to happen when: events in the order of that time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -63,23 +63,36 @@ impl PartialOrd for Entry {
     }
 }
 
-/// Events that have not happened.
+/// The virtual time, and events that have not happened.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Schedule {
+    now: Micros,
     heap: BinaryHeap<Entry>,
     last_sequence: u64,
 }
 
-impl Queue {
-    /// Adds an event; those of one moment happen in the order in which they were added.
-    pub(super) fn push(&mut self, time: Micros, event: Event) {
+impl Schedule {
+    /// The virtual time.
+    pub(crate) fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// Has something happen after a while.
+    pub(crate) fn add(&mut self, wait: Micros, event: Event) {
+        self.add_at(self.now + wait, event);
+    }
+
+    /// Has something happen at a moment; events of one moment happen in the order in which they were added.
+    pub(super) fn add_at(&mut self, time: Micros, event: Event) {
         self.last_sequence += 1;
         let sequence = self.last_sequence;
         self.heap.push(Entry { time, sequence, event });
     }
 
-    /// Takes the next event.
-    pub(super) fn pop(&mut self) -> Option<(Micros, Event)> {
-        self.heap.pop().map(|entry| (entry.time, entry.event))
+    /// Goes to the next event.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        let Entry { time, event, .. } = self.heap.pop()?;
+        self.now = self.now.max(time);
+        Some(event)
     }
 }
