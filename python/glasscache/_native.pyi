@@ -41,6 +41,7 @@ __all__ = [
     "RequestScope",
     "Strategy",
     "Trace",
+    "UnrecordedBlock",
     "__version__",
     "check_parent",
     "hashed_session_key",
@@ -556,6 +557,24 @@ class RequestBlock:
     def __enter__(self) -> None: ...
     def __exit__(
         self, _error_type: object = None, _error: object = None, _traceback: object = None
+    ) -> None: ...
+
+@final
+class UnrecordedBlock:
+    def __new__(cls) -> Self: ...
+    @staticmethod
+    def __enter__(
+        _first: object = None,
+        _second: object = None,
+        _third: object = None,
+        _fourth: object = None,
+    ) -> None: ...
+    @staticmethod
+    def __exit__(
+        _first: object = None,
+        _second: object = None,
+        _third: object = None,
+        _fourth: object = None,
     ) -> None: ...
 
 @final

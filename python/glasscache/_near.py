@@ -6,7 +6,7 @@ What is kept in the process and fetched together is decided by the native client
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _native
 from glasscache.errors import BadSetting
@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 
 
 __all__ = ["RequestMethods", "strategy_of"]
+
+
+_UNRECORDED: Final[AbstractContextManager[None]] = _native.UnrecordedBlock()
+"""The block of a client that neither runs a strategy nor has a recorder."""
 
 
 class RequestScopes:
@@ -181,6 +185,8 @@ class RequestMethods:
     ) -> AbstractContextManager[None]:
         """Return a request with a record that the caller has begun, or none."""
         scope = self._state.begin_request(page)
+        if scope is None and recorded_request is None:
+            return _UNRECORDED
         if scope is not None and route is not None:
             scope.set_route(route)
         return _RequestBlock(self._scopes, scope, recorded_request)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from glasscache._native import UnrecordedBlock
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
     from contextlib import AbstractContextManager
@@ -53,8 +55,13 @@ class _RequestNaming:
         self._route_of = route
         self._logged_arguments: set[str] = set()
 
-    def begin_request(self, http_request: Any) -> AbstractContextManager[None]:
-        """Return the block of a request, given its scope or environment."""
+    def begin_request(self, http_request: Any) -> AbstractContextManager[None] | None:
+        """Return the block of a request, given its scope or environment; None if nobody notes it."""
+        block = self._client.request() if self._page_of is None else self._begin_page(http_request)
+        # Most requests are not recorded: entering a block and naming its route takes longer than this.
+        return None if block.__class__ is UnrecordedBlock else block
+
+    def _begin_page(self, http_request: Any) -> AbstractContextManager[None]:
         if self._page_of is not None:
             try:
                 return self._client.request(page=self._page_of(http_request))
@@ -104,7 +111,10 @@ class RequestASGI:
         """Run the application, within a request of the client if it is an HTTP request."""
         if scope.get("type") != "http":
             return await self._app(scope, receive, send)
-        with self._request_naming.begin_request(scope):
+        block = self._request_naming.begin_request(scope)
+        if block is None:
+            return await self._app(scope, receive, send)
+        with block:
             try:
                 await self._app(scope, receive, send)
             finally:
@@ -140,7 +150,15 @@ class RequestWSGI:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Run the application within a request of the client."""
-        with self._request_naming.begin_request(environ):
+        block = self._request_naming.begin_request(environ)
+        if block is None:
+            return self._app(environ, start_response)
+        return self._body_within(block, environ, start_response)
+
+    def _body_within(
+        self, block: AbstractContextManager[None], environ: dict[str, Any], start_response: Any
+    ) -> Iterable[bytes]:
+        with block:
             body = self._app(environ, start_response)
             try:
                 yield from body

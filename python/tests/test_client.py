@@ -353,6 +353,7 @@ def test_public_objects_do_not_name_the_native_module() -> None:
         "Recorder",
         "RecordedRequest",
         "RequestBlock",
+        "UnrecordedBlock",
         "HeadScanner",
         "RequestScope",
         "Strategy",

@@ -377,6 +377,25 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     assert rows[1]["page"] == "p"
 
 
+def test_a_request_that_is_not_recorded_is_the_application_s_own_and_its_route_is_not_named(
+    server: Any, tmp_path: Path
+) -> None:
+    named: list[Any] = []
+    body = [b"one"]
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        client.get("asgi")
+
+    with Client(server.address) as client:
+        for sample in (None, 0.0):
+            recorder = None if sample is None else client.recorder(tmp_path, sample=sample)
+            assert RequestWSGI(lambda *_: body, client, route=named.append)({}, None) is body
+            asyncio.run(RequestASGI(app, client, route=named.append)({"type": "http"}, None, None))
+        assert recorder is not None
+        assert (recorder.stats()["requests"], recorder.stats()["recorded"]) == (2, 0)
+    assert named == []
+
+
 WORKERS_PROGRAM = """
 import multiprocessing, sys
 from glasscache import Client

@@ -54,6 +54,7 @@ fn is_text_safe_word(word: u64) -> bool {
 
 impl KeyEncoder<'_> {
     /// The key as it goes on the wire; `scratch` takes it if it is not `key` itself.
+    #[inline]
     pub fn wire_key<'a>(
         &self,
         key: &'a [u8],

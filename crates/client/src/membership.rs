@@ -41,6 +41,7 @@ impl Membership {
     }
 
     /// Those of this process: a child's own if it was made by a fork.
+    #[inline]
     pub(crate) fn current(&self) -> Guard<Arc<Members>> {
         let members = self.members.load();
         if members.process.is_current() {

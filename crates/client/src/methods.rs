@@ -143,7 +143,13 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<WriteOutcome, Error> {
                 let _recorded_call = budget.begin_write();
-                let unrecorded_budget = &Budget { record: None, ..*budget };
+                let copied_budget;
+                let unrecorded_budget = if budget.record.is_some() {
+                    copied_budget = Budget { record: None, ..*budget };
+                    &copied_budget
+                } else {
+                    budget
+                };
                 let store = Store::new(mode, item, exptime, noreply);
                 budget.note_write(&store, self.core().keys());
                 let store_result = match store.refusal(self.core().options().value_bytes_max) {

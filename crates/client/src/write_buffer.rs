@@ -156,13 +156,18 @@ impl WriteBuffer {
 
     /// Takes the buffered writes, to be sent before anything else; waits while another call is about to send
     /// what was buffered before. `None`: there is nothing. An error: the deadline passed first.
+    #[inline]
     pub(crate) fn take_batch(
         self: &Arc<Self>,
         deadline: Instant,
     ) -> Result<Option<Box<WriteBatch>>, BatchWaitTimedOut> {
-        if !self.has_buffered() {
-            return Ok(None);
-        }
+        if self.has_buffered() { self.wait_for_batch(deadline) } else { Ok(None) }
+    }
+
+    fn wait_for_batch(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Option<Box<WriteBatch>>, BatchWaitTimedOut> {
         let mut state = self.state();
         while state.is_being_sent {
             let time_left = deadline.saturating_duration_since(Instant::now());

@@ -68,6 +68,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     module.add_class::<recording::RequestBlock>()?;
+    module.add_class::<recording::UnrecordedBlock>()?;
     module.add_class::<request_head::HeadScanner>()?;
     train_allocator();
     interpreter_lock::set_time_origin();

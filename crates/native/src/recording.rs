@@ -423,7 +423,7 @@ impl RequestBlock {
 /// Its methods are functions that the interpreter need not bind to it, which would take longer than all the rest. What
 /// calls them by their class passes the object too.
 #[pyclass(frozen, module = "glasscache._native")]
-struct UnrecordedBlock;
+pub(crate) struct UnrecordedBlock;
 
 impl UnrecordedBlock {
     fn shared(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -435,6 +435,11 @@ impl UnrecordedBlock {
 
 #[pymethods]
 impl UnrecordedBlock {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+
     #[classattr]
     #[pyo3(name = "__enter__")]
     fn enter(py: Python<'_>) -> PyResult<Py<PyAny>> {

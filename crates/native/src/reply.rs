@@ -121,6 +121,9 @@ impl ReplyForm {
                     unpack_budget,
                 )?;
                 spent.add_time(CostPart::Decompress, costs.compress);
+                if self == Self::Value {
+                    return Ok(Some(object));
+                }
                 let metadata = meta.filter(|_| self == Self::WithMetadata).map(|meta| {
                     let compute_info = codec.inner.compute_info(found.flags, received.bytes);
                     (meta, compute_info.map(|(compute_info, ..)| compute_info))

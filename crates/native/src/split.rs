@@ -54,16 +54,27 @@ fn seconds_left(call_timeout_s: Option<f64>, deadline: Instant) -> Option<f64> {
 
 /// What a read of one key returns, with the value in place of its manifest, whose pieces get this TTL, if there is one;
 /// `None`: a piece is lost.
+#[inline]
 pub(crate) fn replace_manifest<'py>(
+    client: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyAny>,
+    found: Bound<'py, PyAny>,
+    timing: (Option<f64>, Instant),
+    new_ttl: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if !has_manifest(&found) {
+        return Ok(Some(found));
+    }
+    read_pieces(client, key, found, timing, new_ttl)
+}
+
+fn read_pieces<'py>(
     client: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
     found: Bound<'py, PyAny>,
     (call_timeout_s, deadline): (Option<f64>, Instant),
     new_ttl: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    if !has_manifest(&found) {
-        return Ok(Some(found));
-    }
     let split_module = client.py().import("glasscache._split")?;
     let time_left = seconds_left(call_timeout_s, deadline);
     let whole_value =

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 from django.utils.decorators import sync_and_async_middleware
 
+from glasscache._native import UnrecordedBlock
 from glasscache.contrib._django_async import AsyncCacheMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from contextlib import AbstractContextManager
 
 __all__ = ["request_middleware"]
 
@@ -24,17 +26,28 @@ def _clients_of_all_caches(is_async: bool) -> Iterable[Any]:
             yield from cache.clients(is_async)
 
 
+def _begin_requests(clients: list[Any]) -> list[AbstractContextManager[None]]:
+    """Return the blocks of a request: of those clients that note anything of it."""
+    blocks: list[AbstractContextManager[None]] = []
+    recorders: list[Any] = []
+    for client in clients:
+        # The clients of one cache have one recorder, for which this is one request.
+        is_request_begun = client._recorder in recorders  # noqa: SLF001 - of this package
+        block = client._request_block() if is_request_begun else client.request()  # noqa: SLF001
+        if not isinstance(block, UnrecordedBlock):
+            blocks.append(block)
+        if client._recorder is not None:  # noqa: SLF001
+            recorders.append(client._recorder)  # noqa: SLF001
+    return blocks
+
+
 @contextlib.contextmanager
-def _requests_of_clients(request: Any, is_async: bool) -> Generator[None]:
+def _within(
+    blocks: list[AbstractContextManager[None]], clients: list[Any], request: Any
+) -> Generator[None]:
     with contextlib.ExitStack() as stack:
-        clients = list(_clients_of_all_caches(is_async))
-        recorders: list[Any] = []
-        for client in clients:
-            # The clients of one cache have one recorder, for which this is one request.
-            is_request_begun = client._recorder in recorders  # noqa: SLF001 - of this package
-            stack.enter_context(client._request_block() if is_request_begun else client.request())  # noqa: SLF001
-            if client._recorder is not None:  # noqa: SLF001
-                recorders.append(client._recorder)  # noqa: SLF001
+        for block in blocks:
+            stack.enter_context(block)
         try:
             yield
         finally:
@@ -56,13 +69,19 @@ def request_middleware(get_response: Callable[[Any], Any]) -> Callable[[Any], An
     if iscoroutinefunction(get_response):
 
         async def async_middleware(request: Any) -> Any:
-            with _requests_of_clients(request, is_async=True):
+            clients = list(_clients_of_all_caches(is_async=True))
+            if not (blocks := _begin_requests(clients)):
+                return await get_response(request)
+            with _within(blocks, clients, request):
                 return await get_response(request)
 
         return async_middleware
 
     def sync_middleware(request: Any) -> Any:
-        with _requests_of_clients(request, is_async=False):
+        clients = list(_clients_of_all_caches(is_async=False))
+        if not (blocks := _begin_requests(clients)):
+            return get_response(request)
+        with _within(blocks, clients, request):
             return get_response(request)
 
     return sync_middleware

@@ -197,6 +197,7 @@ impl Call<'_> {
 }
 
 impl Drop for Call<'_> {
+    #[inline]
     fn drop(&mut self) {
         let holds_connection_or_batch = self.connection.is_some() || self.write_batch.is_some();
         if holds_connection_or_batch && !self.process.is_current() {

@@ -304,6 +304,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether all replies were read and released.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.stage == CallStage::Done
+    }
+
     fn attempt(&self) -> Attempt {
         Attempt { started: self.times.started, deadline: self.deadline, is_retry: self.was_retried }
     }

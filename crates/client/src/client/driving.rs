@@ -160,6 +160,9 @@ pub(crate) fn drive(
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
                 call.release_reply();
+                if call.has_finished() {
+                    return Ok(());
+                }
             }
             CallEvent::Finished => return Ok(()),
             CallEvent::Interrupted if (budget.should_continue)() => {}

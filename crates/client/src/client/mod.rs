@@ -156,6 +156,7 @@ impl Client {
     }
 
     /// The server that a key belongs to; the key with its namespace, before base64.
+    #[inline]
     pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
         self.check_open()?;
         let members = self.membership.current();

@@ -31,14 +31,19 @@ pub struct ReceivedValue<'p> {
 }
 
 /// Interprets the reply to a read of one key; `None` on a miss.
+#[inline]
 pub fn value_of_reply<'p>(
     reply: Reply,
     pipeline: &'p Pipeline,
     server: &str,
 ) -> Result<Option<ReceivedValue<'p>>, Error> {
-    let meta = match refusal_to_error(reply, server)? {
+    let meta = match reply {
+        Reply::Values => None,
         Reply::Meta(meta) => Some(meta),
-        _ => None,
+        reply => {
+            refusal_to_error(reply, server)?;
+            None
+        }
     };
     Ok(pipeline.found_values().first().map(|&found| ReceivedValue {
         found,
@@ -64,17 +69,21 @@ pub fn flags_and_cas_of_reply(
 
 /// Interprets the reply to a write.
 pub fn write_outcome_of_reply(reply: Reply, server: &str) -> Result<WriteOutcome, Error> {
-    match refusal_to_error(reply, server)? {
-        Reply::Status(status) => Ok(match status {
+    let outcome = match &reply {
+        Reply::Status(status) => Some(match status {
             WriteStatus::Done => WriteOutcome::Done,
             WriteStatus::NotStored => WriteOutcome::NotStored,
             WriteStatus::Exists => WriteOutcome::Exists,
             WriteStatus::NotFound => WriteOutcome::NotFound,
         }),
-        Reply::Meta(meta) => {
-            write_outcome_of_code(meta.code).ok_or_else(|| unexpected_reply(server))
+        Reply::Meta(meta) => write_outcome_of_code(meta.code),
+        _ => None,
+    };
+    match outcome {
+        Some(outcome) => Ok(outcome),
+        None => {
+            Err(refusal_to_error(reply, server).err().unwrap_or_else(|| unexpected_reply(server)))
         }
-        _ => Err(unexpected_reply(server)),
     }
 }
 

@@ -49,12 +49,13 @@ impl ServerState {
     }
 
     /// Marks the keys that requests change until what is returned is dropped; they end at `call_deadline`.
+    #[inline]
     pub(super) fn guard_writes(
         &self,
         requests: &[Request<'_>],
         call_deadline: Instant,
-    ) -> Option<NearWriteGuard> {
-        NearWriteGuard::new(self.near.as_deref()?, requests, call_deadline)
+    ) -> Option<Box<NearWriteGuard>> {
+        NearWriteGuard::new(self.near.as_deref()?, requests, call_deadline).map(Box::new)
     }
 
     /// As [`Self::guard_writes`], for a quiet write.

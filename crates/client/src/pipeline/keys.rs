@@ -16,6 +16,7 @@ pub struct KeyList {
 
 impl KeyList {
     /// Begins a line with a command word such as `get`.
+    #[inline]
     pub fn begin(&mut self, command: &[u8]) {
         self.clear();
         self.line.extend_from_slice(command);
@@ -25,7 +26,9 @@ impl KeyList {
     pub fn push(&mut self, prefix: &[u8], key: &[u8]) {
         self.line.push(b' ');
         let key_start = self.line.len() as u32;
-        self.line.extend_from_slice(prefix);
+        if !prefix.is_empty() {
+            self.line.extend_from_slice(prefix);
+        }
         self.line.extend_from_slice(key);
         self.spans.push((key_start, self.line.len() as u32));
     }
@@ -52,10 +55,13 @@ impl KeyList {
         self.line.get(key_start as usize..key_end as usize)
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.line.clear();
         self.spans.clear();
-        self.indices = None;
+        if self.indices.is_some() {
+            self.indices = None; // nearly always there are none: the test is cheaper than the drop
+        }
     }
 
     /// Finds a key, looking first from `cursor` on, where a server that keeps the order has it.

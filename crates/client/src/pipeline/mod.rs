@@ -311,6 +311,7 @@ impl Pipeline {
 
     /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns
     /// it.
+    #[inline]
     pub fn poll(&mut self) -> Result<ReplyProgress, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);

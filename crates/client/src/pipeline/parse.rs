@@ -41,7 +41,9 @@ impl Pipeline {
             return Ok(ReplyProgress::Incomplete(1)); // as each time before the first receive
         }
         loop {
-            self.parse_complete_values();
+            if self.parse_complete_values() {
+                return Ok(ReplyProgress::Complete(Reply::Values));
+            }
             match self.parse_step()? {
                 ParseStep::Continue => {}
                 ParseStep::Missing(missing_bytes) => {
@@ -52,31 +54,33 @@ impl Pipeline {
         }
     }
 
-    /// Parses the values that were received whole and in the order requested, as nearly all are; anything
-    /// else is left to [`Self::parse_step`], which reports what is wrong.
-    fn parse_complete_values(&mut self) {
+    /// Parses the values that were received whole and in the order requested, as nearly all are, and the line after the
+    /// last one: true if the reply is complete. Anything else is left to [`Self::parse_step`], which reports what is
+    /// wrong.
+    #[inline]
+    fn parse_complete_values(&mut self) -> bool {
         let Some(ExpectedReply::Values(keys)) = self.in_flight.front() else {
-            return;
+            return false;
         };
         if self.scan.incomplete_value.is_some() || self.scan.is_body_external {
-            return;
+            return false;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
             let unparsed = self.receive_buffer.slice_from(self.scan.offset);
             let Some((flags, value_bytes, head_bytes)) = parse_simple_value_head(unparsed, key)
             else {
-                return;
+                break;
             };
             let end = head_bytes.saturating_add(value_bytes);
             if reserved::may_be_reservation(value_bytes)
                 && self.is_reservation(head_bytes, value_bytes)
             {
-                return;
+                return false;
             }
             if value_bytes as u64 > self.value_bytes_max
                 || unparsed.get(end..end.saturating_add(2)) != Some(b"\r\n")
             {
-                return;
+                return false;
             }
             self.scan.values.push(FoundValue {
                 key_index: self.scan.key_cursor,
@@ -88,6 +92,11 @@ impl Pipeline {
             self.scan.key_cursor += 1;
             self.scan.offset += end + 2;
         }
+        let is_complete = self.receive_buffer.slice_from(self.scan.offset).starts_with(END_LINE);
+        if is_complete {
+            self.scan.offset += END_LINE.len();
+        }
+        is_complete
     }
 
     /// Whether the value at this offset after what was parsed is a reservation.
@@ -107,12 +116,6 @@ impl Pipeline {
             return self.finish_body(value);
         }
         let unparsed = self.receive_buffer.slice_from(self.scan.offset);
-        if unparsed.starts_with(END_LINE)
-            && matches!(self.in_flight.front(), Some(ExpectedReply::Values(_)))
-        {
-            self.scan.offset += END_LINE.len();
-            return Ok(ParseStep::Complete(Reply::Values));
-        }
         let Some((line, line_bytes)) = text_protocol::take_line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
@@ -305,6 +308,7 @@ impl ReplyScan {
 }
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
+#[inline]
 fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
     let remaining = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
     let (flags, remaining) = parse_digits(remaining.strip_prefix(b" ")?)?;
@@ -314,6 +318,11 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "twice in a reply, and a call takes longer than two digits"
+)]
 fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     const DIGITS_MAX: usize = 10;
     let mut number: u64 = 0;

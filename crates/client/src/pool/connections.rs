@@ -80,6 +80,7 @@ impl ConnectionPool {
 
     /// Takes an idle connection for a thread, or permission to open one, which has no socket yet; waits for either
     /// until `deadline`. `None`: the pool stayed full until then.
+    #[inline]
     pub(crate) fn checkout(
         self: &Arc<Self>,
         thread_id: usize,
@@ -89,8 +90,8 @@ impl ConnectionPool {
         let mut state = self.state();
         loop {
             while let Some(mut socket_connection) = state.take_idle(thread_id) {
-                let is_trusted =
-                    now.saturating_duration_since(socket_connection.idle_since) < TRUSTED_IDLE_MAX;
+                // Cheaper than the difference of the times.
+                let is_trusted = now < socket_connection.idle_since + TRUSTED_IDLE_MAX;
                 if is_trusted || socket_connection.is_reusable() {
                     return Some(PooledConnection::new(self, thread_id, Some(socket_connection)));
                 }
@@ -111,6 +112,7 @@ impl ConnectionPool {
         }
     }
 
+    #[inline]
     fn return_connection(&self, socket_connection: Box<SocketConnection>) {
         let mut state = self.state();
         if state.has_server_left {
@@ -216,6 +218,7 @@ impl PooledConnection {
     }
 
     /// Returns the connection to the pool if every reply was read to its end; else closes it and counts a fault.
+    #[inline]
     pub(crate) fn return_to_pool(mut self, now: Instant) {
         let Some(mut socket_connection) = self.socket_connection.take_if(|socket_connection| {
             socket_connection.state_machine.is_ready_for_reuse()
@@ -238,6 +241,7 @@ impl PooledConnection {
 }
 
 impl Drop for PooledConnection {
+    #[inline]
     fn drop(&mut self) {
         if let Some(socket_connection) = self
             .socket_connection

@@ -208,6 +208,7 @@ impl Client {
     }
 
     /// Reads one value, and its pieces if it has some.
+    #[inline]
     fn read_whole<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,

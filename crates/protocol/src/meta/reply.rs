@@ -4,8 +4,6 @@
 //! matches it to its request; a hit must have one, and a reply without one is accepted only
 //! where servers are known to omit it (`EN`, `MN` and error lines).
 
-use memchr::memchr;
-
 use crate::reply::{ErrorLine, ReplyFault, parse_error_line, parse_number};
 
 /// The outcome in a meta reply.
@@ -104,7 +102,8 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
 /// Takes the token after the space at the front.
 fn take_token<'a>(unparsed: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (_, after_space) = unparsed.split_first()?;
-    let end = memchr(b' ', after_space).unwrap_or(after_space.len());
+    // A token is a few bytes, in which a loop is faster than a search by vectors.
+    let end = after_space.iter().position(|&byte| byte == b' ').unwrap_or(after_space.len());
     let (token, remaining) = after_space.split_at_checked(end)?;
     *unparsed = remaining;
     Some(token)

@@ -32,9 +32,10 @@ pub(super) struct InFlightRequest {
     pub(super) was_buffered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain_on_loss: Option<Box<UncertainOnLoss>>,
-    /// The keys that it changes, which are not kept in the process until it ends.
+    /// The keys that it changes, which are not kept in the process until it ends. Boxed, because each request is moved
+    /// and most have none.
     #[expect(dead_code, reason = "its drop ends the write")]
-    pub(super) near_write_guard: Option<NearWriteGuard>,
+    pub(super) near_write_guard: Option<Box<NearWriteGuard>>,
 }
 
 /// The keys of requests in flight that may be left with an older value.

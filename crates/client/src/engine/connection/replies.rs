@@ -67,8 +67,8 @@ impl Connection {
             self.pipeline.release();
             return None;
         };
-        match (&in_flight_request.receiver, reply) {
-            (ReplyReceiver::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
+        match (&in_flight_request.receiver, &reply) {
+            (ReplyReceiver::Call(Ticket::OPENING, _), &Reply::Probe(knows_meta)) => {
                 let command_set = if knows_meta { CommandSet::Meta } else { CommandSet::Classic };
                 self.server.learn_command_set(command_set);
                 self.end_reply();
@@ -80,11 +80,12 @@ impl Connection {
                 None
             }
             (&ReplyReceiver::Call(Ticket::OPENING, attempt), Reply::Login(refusal)) => {
+                let refusal = refusal.clone();
                 self.end_reply();
                 self.is_reused = false;
                 self.finish_login(refusal, attempt)
             }
-            (ReplyReceiver::Call(ticket, _), reply) => {
+            (ReplyReceiver::Call(ticket, _), _) => {
                 let ticket = *ticket;
                 in_flight_request.awaits_first_reply = false;
                 self.has_unreleased_reply = true;
@@ -95,7 +96,7 @@ impl Connection {
                     &mut in_flight_request.receiver
                 {
                     std::mem::take(&mut **pending_writes)
-                        .acknowledge(&failed_replies, refusals.len());
+                        .acknowledge(failed_replies, refusals.len());
                 }
                 self.end_reply();
                 None

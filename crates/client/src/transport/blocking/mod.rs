@@ -228,16 +228,35 @@ impl SocketConnection {
         }
     }
 
+    /// Whether the socket's own time-out is right for what is left of the call. Two additions are cheaper than the
+    /// difference of the times.
+    #[inline]
+    fn is_receive_timeout_suitable(&self, deadline: Instant, now: Instant) -> bool {
+        self.suitable_times_left.as_ref().is_some_and(|times| {
+            now.checked_add(times.start).is_some_and(|earliest| earliest <= deadline)
+                && now.checked_add(times.end).is_none_or(|end| deadline < end)
+        })
+    }
+
     /// Keeps the socket's own time-out below what is left of the call; false: so little is left that
     /// only `poll` can wait for it.
     ///
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
     /// series of calls with falling deadlines changes it a few times and not each time.
+    #[inline]
     fn set_receive_timeout(&mut self, deadline: Instant, now: Instant) -> Result<bool, WaitError> {
-        let time_left = deadline.saturating_duration_since(now);
-        if self.suitable_times_left.as_ref().is_some_and(|times| times.contains(&time_left)) {
+        if self.is_receive_timeout_suitable(deadline, now) {
             return Ok(true);
         }
+        self.change_receive_timeout(deadline, now)
+    }
+
+    fn change_receive_timeout(
+        &mut self,
+        deadline: Instant,
+        now: Instant,
+    ) -> Result<bool, WaitError> {
+        let time_left = deadline.saturating_duration_since(now);
         if time_left.is_zero() {
             return Err(WaitError::Deadline);
         }
