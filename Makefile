@@ -252,8 +252,8 @@ fragments: release ## A page of 40 fragments in Jinja2 and Django, one by one an
 	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/fragments.py $(ARGS)
 
 .PHONY: http-cache
-http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a soft purge of 100,000 URLs, a hit's CPU beside the peers' (ARGS=peers).
-	@GLASSCACHE=$(GLASSCACHE) scripts/http-cache $(ARGS)
+http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a soft purge of 100,000 URLs, a hit's CPU beside the peers' (ARGS=peers), or beside a bare read and another checkout (ARGS=hits OLD=folder).
+	@GLASSCACHE=$(GLASSCACHE) OLD=$(OLD) scripts/http-cache $(ARGS)
 
 .PHONY: web-users
 web-users: ## Send 100,000 random requests of 50 users with cookies and credentials through the HTTP cache, each reply held to a model (REQUESTS=n).

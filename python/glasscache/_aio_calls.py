@@ -175,9 +175,12 @@ class Calls(ConnectingClient):
             return self._state.miss_or_raise(error, miss)
         return miss if joined is None else joined[0]
 
-    async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
-        """Return what a bulk read found, values in pieces included."""
-        values = await self._run_bulk(bulk)
+    async def _read_bulk(
+        self, bulk: _native.BulkCall, values: dict[Any, Any] | None, *, has_deadline: bool
+    ) -> dict[Any, Any]:
+        """Return what a bulk read found, values in pieces included; `values` is the outcome so far."""
+        if values is None:
+            values = await self._run_bulk(bulk)
         if not bulk.has_manifests:
             return values
         return await self._join_bulk_pieces(values, bulk.seconds_left if has_deadline else None)

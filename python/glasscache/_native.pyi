@@ -44,6 +44,7 @@ __all__ = [
     "UnrecordedBlock",
     "__version__",
     "check_parent",
+    "environ_fields",
     "hashed_session_key",
     "is_session_key",
     "server_of",
@@ -520,6 +521,7 @@ class HeadScanner:
         cls,
         *,
         special_names: frozenset[bytes],
+        decisive_names: frozenset[bytes],
         plain_path_bytes: bytes,
         url_bytes_max: int,
         fields_bytes_max: int,
@@ -527,6 +529,16 @@ class HeadScanner:
     def scan(
         self, path: bytes, query: bytes, fields: list[tuple[bytes, bytes]]
     ) -> tuple[dict[bytes, bytes], bytes, str] | None: ...
+    def decision_key(
+        self,
+        scheme: str,
+        path_text: str,
+        path: bytes,
+        query: bytes,
+        fields: list[tuple[bytes, bytes]],
+    ) -> bytes | None: ...
+
+def environ_fields(environ: dict[str, Any]) -> list[tuple[bytes, bytes]]: ...
 
 @final
 class Recorder:

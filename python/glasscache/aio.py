@@ -1,8 +1,9 @@
 """The asyncio client: the methods of the synchronous one, awaited.
 
 It has no thread and no runtime: a connection is an `asyncio.Protocol` over the client's
-pipeline. All requests of one event-loop iteration leave in one write, so a hundred tasks that each
-read one key cost little more than one bulk read. Works with uvloop.
+pipeline. A lone request is written at once, and those of a burst together at the end of the
+event-loop iteration, so a hundred tasks that each read one key cost little more than one bulk read.
+Works with uvloop.
 """
 
 from __future__ import annotations
@@ -187,8 +188,14 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
             check_parent(parent)
         if self._scopes is not None:
             return await self._read_near(keys, deadline)
-        bulk = self._start_get_many(keys, False, self._effective_deadline(deadline))
-        return await self._read_bulk(bulk, deadline is not None)
+        has_deadline = deadline is not None
+        if self._deadline_block_count:
+            deadline = self._effective_deadline(deadline)
+        bulk = self._start_get_many(keys, False, deadline)
+        values = await bulk.wait()
+        if values is not None and not bulk.has_manifests:
+            return values  # the usual read: neither connections nor pieces are missing
+        return await self._read_bulk(bulk, values, has_deadline=has_deadline)
 
     async def gets_many(
         self, keys: KeysOf[K], *, deadline: float | None = None
@@ -198,7 +205,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
         bulk = self._start_get_many(keys, True, self._effective_deadline(deadline))
-        return await self._read_bulk(bulk, deadline is not None)
+        return await self._read_bulk(bulk, None, has_deadline=deadline is not None)
 
     async def set(
         self,

@@ -359,6 +359,7 @@ def test_public_objects_do_not_name_the_native_module() -> None:
         "Strategy",
         "PARTS",
         "check_parent",
+        "environ_fields",
         "server_of",
     }
     sim_names = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}

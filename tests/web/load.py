@@ -10,7 +10,10 @@ import selectors
 import socket
 import time
 from collections import deque
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _READ_BYTES = 1 << 18
 
@@ -51,14 +54,17 @@ class Connections:
         for connection in self._sockets:
             connection.close()
 
-    def request_many(self, path: str, request_count: int) -> Latencies:
+    def request_many(self, path: str, request_count: int, fields: Iterable[str] = ()) -> Latencies:
         """Send requests, as many at once as there are connections, and wait for their responses.
+
+        Each has a Host field and `fields`, such as "Accept: */*".
 
         Raises:
             ConnectionError: a server closed a connection, or responded with another status than 200.
 
         """
-        request = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n".encode()
+        head = "\r\n".join([f"GET {path} HTTP/1.1", "Host: shop.example", *fields])
+        request = f"{head}\r\n\r\n".encode()
         sent_at: dict[int, float] = {}
         response_by_descriptor: dict[int, bytearray] = {}
         latencies_s: list[float] = []

@@ -1,7 +1,8 @@
 """Measures the HTTP cache under uvicorn: misses at once, stale responses, a large stream, soft purges, peers.
 
-Usage: measure.py [misses] [stream] [purge] [peers]; without a name all. Starts its own cache server and
-uvicorn. What uvicorn alone takes for the same requests is printed with it; `peers` compares a hit's CPU.
+Usage: measure.py [misses] [stream] [purge] [peers] [hits]; without a name all but hits. Starts its own
+cache server and uvicorn. What uvicorn alone takes for the same requests is printed with it; `peers` compares
+a hit's CPU, `hits` compares it with a bare read, and with that of another checkout, whose folder is in OLD.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from http.client import HTTPConnection
 from statistics import median
 from typing import Any
 
+import hits
 import peers
 from glasscache import AsyncClient, Client, Server
 from glasscache.web import CacheASGI, CacheSettings, Rules
@@ -219,9 +221,12 @@ def main() -> int:
                     asyncio.run(measure_purge(server.address))
                 case "peers":
                     exit_code |= peers.run_comparison()
+                case "hits":
+                    for kind in ("one", "eight", "varied"):
+                        hits.run_rounds(os.environ.get("OLD") or None, kind)
                 case _:
                     raise SystemExit(
-                        f"measuring {scenario!r} failed: write misses, stream, purge or peers"
+                        f"measuring {scenario!r} failed: write misses, stream, purge, peers or hits"
                     )
     return exit_code
 

@@ -46,6 +46,50 @@ def glasscache() -> Any:
     return CacheASGI(empty, AsyncClient(os.environ["STORE"], timeout=5))
 
 
+def bare_read() -> Any:
+    """Return the page after a read of two keys by a plain protocol, the least that a cache needs."""
+    import asyncio
+
+    from glasscache import Client
+
+    host, _, port = os.environ["STORE"].rpartition(":")
+    with Client(os.environ["STORE"]) as client:
+        client.set_many({"floor:purges": b"p" * 65, "floor:page": b"r" * 200})
+
+    class Reads(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport, self.received = transport, b""
+
+        def read(self) -> asyncio.Future[bytes]:
+            self.reply, self.received = asyncio.get_running_loop().create_future(), b""
+            self.transport.write(b"get floor:purges floor:page\r\n")
+            return self.reply
+
+        def data_received(self, data: bytes) -> None:
+            self.received += data
+            if self.received.endswith(b"END\r\n"):
+                self.reply.set_result(self.received)
+
+    connections: list[Reads] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if not connections:
+            loop = asyncio.get_running_loop()
+            connections.append((await loop.create_connection(Reads, host, int(port)))[1])
+        await connections[0].read()
+        fields = [
+            (b"content-type", b"text/html"), (b"cache-control", b"max-age=%d" % TTL_S),
+            (b"content-length", b"2000"), (b"age", b"1"),
+            (b"cache-status", b"glasscache; hit; ttl=599"),
+        ]  # fmt: skip
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body", "body": b"x" * 2000})
+
+    return app
+
+
 def hishel_redis() -> Any:
     """Return the application with the cache of hishel, over Redis."""
     from hishel import AsyncRedisStorage

@@ -74,6 +74,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_indices, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(request_head::environ_fields, module)?)?;
     module.add_function(wrap_pyfunction!(keys::hashed_session_key, module)?)?;
     module.add_function(wrap_pyfunction!(keys::is_session_key, module)?)?;
     module.add("PARTS", stats_dicts::part_names())?;

@@ -26,8 +26,10 @@ from glasscache.errors import GlasscacheError
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
 from glasscache.web._lease import SELF_REDIRECT, UNCOLLAPSED_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
+from glasscache.web._message import CONDITIONAL_FIELDS, PASSED_ON_FIELDS
+from glasscache.web._policy import reads_credentials
 from glasscache.web._purge_log import TagPurges, new_purge_log
-from glasscache.web._reply import CONDITIONAL_FIELDS, Reply, gateway_timeout, reply_of
+from glasscache.web._reply import Reply, gateway_timeout, reply_of
 from glasscache.web._shared_state import new_token
 
 if TYPE_CHECKING:
@@ -63,14 +65,31 @@ class Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_waits_until", "client", "lookup", "request", "sent_request", "settings", "shared",
+        "_decision_key", "_waits_until", "client", "lookup", "request", "sent_request", "settings", "shared",
     )  # fmt: skip
 
-    def __init__(self, shared: SharedState, client: Any, request: Request) -> None:
-        """Begin an exchange; nothing is read yet."""
-        self._waits_until = time.monotonic() + shared.wait_s
+    def __init__(
+        self,
+        shared: SharedState,
+        client: Any,
+        request: Request,
+        decision_key: bytes | None = None,
+        began_at: float | None = None,
+    ) -> None:
+        """Begin an exchange.
+
+        Args:
+            shared: of the middleware.
+            client: of the store.
+            request: as it was sent.
+            decision_key: `_message.decision_key_of` the request; a decision is kept under it.
+            began_at: when the store was read for it, by `time.monotonic`; None if nothing is read yet.
+
+        """
+        self._waits_until = (time.monotonic() if began_at is None else began_at) + shared.wait_s
         """For the whole request: whatever it has waited for, reads of the store included, counts once."""
         self.shared, self.client, self.sent_request = shared, client, request
+        self._decision_key = decision_key
         self.settings: Settings = shared.settings_of(request)
         self.request = request.canonical(self.settings)
         """What the key is made of, and what the application gets unless the request bypasses the cache."""
@@ -98,8 +117,7 @@ class Exchange:
         ambiguity = request.ambiguity or self.settings.ambiguity
         if ambiguity:
             return b"bypass; detail=" + ambiguity.encode()
-        headers = request.headers
-        if b"if-match" in headers or b"if-unmodified-since" in headers or b"upgrade" in headers:
+        if not PASSED_ON_FIELDS.isdisjoint(request.headers):
             return b"bypass; detail=conditional"
         if "no-store" in request.directives and not self.settings.ignore_request_directives:
             return b"request; detail=no-store"
@@ -128,7 +146,25 @@ class Exchange:
         if reuse is None or reuse.kind != "fresh" or lookup.is_due_for_early_refresh(now):
             return None
         self.shared.counters["hits"] += 1
+        self._keep_decision(entry)
         return StoredReply(reply_of(entry, self.request, now))
+
+    def _keep_decision(self, entry: Entry) -> None:
+        """Keep the decision to send a fresh entry, unless values count beside those of Host and by Vary."""
+        settings = self.settings
+        if (
+            self._decision_key is None
+            or settings.reads_fields
+            or settings.changes_requests
+            or entry.is_bodiless
+            or entry.write_id
+            or self.request.is_keyed_by_fields(settings)
+            or reads_credentials(entry, self.request)
+        ):
+            return
+        vary_record = self.lookup.vary_record
+        names = () if vary_record is None else vary_record.names
+        self.shared.keep_hit(self._decision_key, names, self.request, self.lookup.kept_hit(entry))
 
     @property
     def shares_fetch(self) -> bool:
@@ -328,6 +364,8 @@ class Exchange:
             refresh = yield from self._lease_stale()
             if refresh is not None:
                 shared.forget_lease_attempt(lookup.response_key)
+        if reuse_kind == "fresh" and not is_refresh_due:
+            self._keep_decision(entry)
         shared.counters["stale" if reuse_kind == "stale" else "hits"] += 1
         return StoredReply(reply, refresh, chunks)
 

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache.web._entry import Entry, VaryRecord
+from glasscache.web._kept_hits import KeptHit
 from glasscache.web._policy import decide_reuse
 from glasscache.web._purge_log import TagPurges
 
@@ -144,12 +145,22 @@ class Lookup:
         entry = self.entry
         if entry is None or not self._shared.early:
             return False
+        cost_s = self._early_cost_s_of(entry)
         remaining_s = entry.fresh_s - entry.age(now)
-        early = self._shared.early
-        cost_s = entry.cost_ms / 1000 if early is True else float(early)
         if remaining_s > EARLY_COSTS_MAX * cost_s:
             return False
         # Decided once a request: two decisions would make it rarer.
         if self._refreshes_early is None:
             self._refreshes_early = remaining_s <= -cost_s * math.log(1 - random.random())  # noqa: S311 - spreads refreshes
         return self._refreshes_early
+
+    def _early_cost_s_of(self, entry: Entry) -> float:
+        """Return the seconds by which early refreshes of an entry reckon; 0 where there are none."""
+        early = self._shared.early
+        return entry.cost_ms / 1000 if early is True else float(early)
+
+    def kept_hit(self, entry: Entry) -> KeptHit:
+        """Return the decision to send the fresh entry, until it may be refreshed early or is stale."""
+        fresh_until = entry.born_at + entry.fresh_s - EARLY_COSTS_MAX * self._early_cost_s_of(entry)
+        # A copy: a refresh notes in the values of its lookup what it has stored.
+        return KeptHit(list(self._values), dict(self._values), entry, fresh_until)

@@ -54,6 +54,12 @@ _METHOD_FIELDS: Final = frozenset(
     {b"x-http-method-override", b"x-http-method", b"x-method-override"}
 )
 """Fields by which some applications take a request for one of another method."""
+CONDITIONAL_FIELDS: Final = frozenset({b"if-none-match", b"if-modified-since"})
+"""Fields by which a client gets a response only if it is another than the one that it has."""
+PART_FIELDS: Final = CONDITIONAL_FIELDS | {b"range"}
+"""Fields without which a GET gets the whole response."""
+PASSED_ON_FIELDS: Final = frozenset({b"if-match", b"if-unmodified-since", b"upgrade"})
+"""Fields with which a request is passed on to the application."""
 _DELIMITERS: Final = re.compile(rb"[\n\0]")
 """What stands between values in keys, and for a field that is absent."""
 _CONTROL_CHARACTERS: Final = re.compile(rb"[\x00-\x1f\x7f]")
@@ -68,11 +74,14 @@ SAFE_METHODS: Final = frozenset({
 _SCANNER: Final = _native.HeadScanner(
     special_names=_METHOD_FIELDS
     | {b"transfer-encoding", b"content-length", b"cache-control", b"pragma"},
+    decisive_names=KEYED_FIELDS | PART_FIELDS | PASSED_ON_FIELDS | {b"if-range"},
     plain_path_bytes=PLAIN_PATH_BYTES,
     url_bytes_max=URL_BYTES_MAX,
     fields_bytes_max=FIELD_BYTES_MAX,
 )
 """Tells the heads, nearly all, in which nothing is to be read closely."""
+decision_key_of: Final = _SCANNER.decision_key
+"""Returns what a decision about a GET is made from, unless a value of its fields counts: see `_kept_hits`."""
 
 
 @dataclass(slots=True)
@@ -87,6 +96,7 @@ class Settings:
         no_store: do not store the response.
         tags: tags of the response besides those of its field.
         tag_field: the response field that lists tags, in lower case.
+        reads_fields: rules have read fields or cookies of the request.
         keyed_conditions: what conditions of rules read of the request, and its value, in the key.
         ambiguity: why applications may read otherwise what rules read of the request; empty if they do not.
         store_set_cookie: names of the cookies that a stored response may set.
@@ -109,6 +119,7 @@ class Settings:
     no_store: bool = False
     tags: tuple[str, ...] = ()
     tag_field: bytes | None = None
+    reads_fields: bool = False
     keyed_conditions: tuple[tuple[bytes, bytes], ...] = ()
     ambiguity: str = ""
     store_set_cookie: tuple[str, ...] = ()

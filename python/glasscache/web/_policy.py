@@ -49,6 +49,7 @@ __all__ = [
     "is_compressible",
     "lifetime_of",
     "merge_fields",
+    "reads_credentials",
     "storable_fields",
 ]
 
@@ -301,6 +302,12 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
         ):
             return Reuse("fresh", "max-stale")
     return Reuse("validate", "stale")
+
+
+def reads_credentials(entry: Entry, request: Request) -> bool:
+    """Whether more counts of a request's credentials than the names of their fields."""
+    headers = request.headers
+    return bool(entry.flags & _PERSONAL) and (b"cookie" in headers or b"authorization" in headers)
 
 
 def _find_personal(entry: Entry, request: Request, settings: Settings) -> str:

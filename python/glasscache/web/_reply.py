@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from glasscache.web._entry import GZIP
 from glasscache.web._fields import opaque_tag, parse_date, split_list
+from glasscache.web._message import CONDITIONAL_FIELDS, PART_FIELDS
 
 if TYPE_CHECKING:
     from glasscache.web._entry import Entry
     from glasscache.web._fields import Fields
     from glasscache.web._message import Request
 
-__all__ = ["Reply", "gateway_timeout", "reply_of"]
+__all__ = ["Reply", "gateway_timeout", "hit_fields", "reply_of"]
 
 CACHE_NAME: Final = b"glasscache"
 HIT: Final = b"hit"
-CONDITIONAL_FIELDS: Final = frozenset({b"if-none-match", b"if-modified-since"})
-_PLAIN_WITHOUT: Final = CONDITIONAL_FIELDS | {b"range"}
-"""Fields without which a GET gets the whole response."""
 _KEPT_BY_304: Final = frozenset({
     b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"last-modified",
     b"cdn-cache-control", b"set-cookie",
@@ -79,9 +77,9 @@ def reply_of(
 
     """
     headers = request.headers
-    is_plain = request.method == "GET" and _PLAIN_WITHOUT.isdisjoint(headers)
+    is_plain = request.method == "GET" and PART_FIELDS.isdisjoint(headers)
     if is_plain and cache_status_parameters is HIT and not entry.is_bodiless:
-        return Reply(entry.status, _hit_fields(entry, now), 0, entry.length, entry)
+        return Reply(entry.status, hit_fields(entry, now), 0, entry.length, entry)
     generated_fields = _generated_fields(entry, now, cache_status_parameters)
     if entry.status == 200:  # noqa: PLR2004
         if not CONDITIONAL_FIELDS.isdisjoint(headers) and is_not_modified(entry, request):
@@ -104,7 +102,7 @@ def _generated_fields(entry: Entry, now: float, cache_status_parameters: bytes) 
     return [(b"age", b"%d" % age), (b"cache-status", cache_status)]
 
 
-def _hit_fields(entry: Entry, now: float) -> Fields:
+def hit_fields(entry: Entry, now: float) -> Fields:
     """Return the fields of a plain hit, which are made once a second; the caller may change the list."""
     age = int(entry.age(now))
     age_and_fields = entry.hit_fields

@@ -15,6 +15,7 @@ from glasscache.web._entry import IDENTITY, Entry
 from glasscache.web._exchange import StoredReply
 from glasscache.web._fields import with_vary
 from glasscache.web._lease import SELF_REDIRECT
+from glasscache.web._message import CONDITIONAL_FIELDS
 from glasscache.web._policy import (
     STALE_FOR_ERROR,
     Lifetime,
@@ -25,7 +26,7 @@ from glasscache.web._policy import (
     merge_fields,
     storable_fields,
 )
-from glasscache.web._reply import CACHE_NAME, CONDITIONAL_FIELDS, reply_of
+from glasscache.web._reply import CACHE_NAME, reply_of
 from glasscache.web._urls import invalidated_requests, redirects_to_itself, redirects_to_sent_url
 from glasscache.web._writer import Writer
 

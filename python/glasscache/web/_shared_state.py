@@ -17,6 +17,7 @@ from glasscache.web._bounded_cache import BoundedCache
 from glasscache.web._canonical import canonical_path
 from glasscache.web._entry import Record, UnreadableRecord, decode
 from glasscache.web._fields import Fields, host_of
+from glasscache.web._kept_hits import KeptHit, KeptHits
 from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
 from glasscache.web.settings import CacheSettings
@@ -88,6 +89,12 @@ class SharedState:
         self._lease_retry_at: dict[str, float] = {}
         self._decoded_records = BoundedCache[str, tuple[bytes, Record]](DECODED_BYTES_MAX)
         self._purge_log: tuple[Any, PurgeLog | None] = (None, None)
+        self._kept_hits = KeptHits()
+        self.find_kept_hit = self._kept_hits.find
+        # Not inherited: a class of its own may read what it does not put into the key.
+        self._keeps_hits: bool = rules is None or vars(type(rules)).get(
+            "notes_what_it_reads", False
+        )
 
     def settings_of(self, request: Request) -> Settings:
         """Return what the rules say of a request; of one with fields that are too long they read nothing."""
@@ -193,6 +200,13 @@ class SharedState:
         # The value, its parts, and the fields of a hit.
         self._decoded_records.put(key, (data, record), 3 * len(data) + _RECORD_BYTES)
         return record
+
+    def keep_hit(
+        self, decision_key: bytes, names: tuple[bytes, ...], request: Request, kept_hit: KeptHit
+    ) -> None:
+        """Keep a decision for requests like this one; `names` are the fields that its response varies on."""
+        if self._keeps_hits:
+            self._kept_hits.keep(decision_key, names, request.fields, kept_hit)
 
     def decode_purge_log(self, data: Any) -> PurgeLog | None:
         """Return the record of purges that a value holds; it is parsed only when it has changed."""

@@ -7,6 +7,7 @@ responses that may not be stored pass through message by message.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -16,8 +17,9 @@ from glasscache._steps import settle_background_tasks
 from glasscache.errors import GlasscacheError
 from glasscache.web._canonical import canonical_path
 from glasscache.web._exchange import Exchange, StoredReply
+from glasscache.web._kept_hits import FirstRead
 from glasscache.web._lease import Fetch
-from glasscache.web._message import Request
+from glasscache.web._message import Request, decision_key_of
 from glasscache.web._relay import Outbox, Relay, Spool
 from glasscache.web._run_steps import run_steps_async
 from glasscache.web._shared_state import DEFAULTS, SharedState
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from glasscache.aio import AsyncClient
+    from glasscache.web._fields import Fields
     from glasscache.web._shared_state import RuleSet
     from glasscache.web.settings import CacheSettings
 
@@ -80,21 +83,54 @@ class CacheASGI:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        decision_key = _decision_key_of(scope)
+        kept_hit = self.shared.find_kept_hit(decision_key, scope["headers"])
+        if kept_hit is None:
+            await self._reply(scope, receive, send, decision_key, None)
+            return
+        began_at, keys = time.monotonic(), kept_hit.keys
+        try:
+            values = await self.client.get_many(keys)
+        except GlasscacheError:
+            keys, values = [], {}
+        fields = kept_hit.fields_at(values, self.shared.clock())
+        if fields is None:
+            await self._reply(scope, receive, send, decision_key, FirstRead(began_at, keys, values))
+            return
+        self.shared.counters["hits"] += 1
+        entry = kept_hit.entry
+        await send({"type": "http.response.start", "status": entry.status, "headers": fields})
+        await send({"type": "http.response.body", "body": entry.body})
+
+    async def _reply(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        decision_key: bytes | None,
+        first_read: FirstRead | None,
+    ) -> None:
+        """Decide about a request, of which the store may have been read already, and reply."""
         request = request_of(scope)
         if request.method == "PURGE" and self.shared.cache_settings.purge_token is not None:
             await self._purge(request, send)
             return
-        exchange = Exchange(self.shared, self.client, request)
+        began_at = first_read and first_read.began_at
+        exchange = Exchange(self.shared, self.client, request, decision_key, began_at)
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method, is_as_sent=True)
             await self._run_fetch(exchange, fetch, scope, receive, send)
             return
-        keys = exchange.lookup.first_keys()
         action: StoredReply | Fetch | None
         try:
-            action = exchange.fresh_hit(keys, await self.client.get_many(keys))
+            if first_read is None:
+                keys = exchange.lookup.first_keys()
+                values = await self.client.get_many(keys)
+            else:
+                _, keys, values = first_read
+            action = exchange.fresh_hit(keys, values)
         except GlasscacheError:
             action = None
         if action is None:
@@ -242,6 +278,30 @@ def request_of(scope: Scope) -> Request:
     if "user" in scope or "session" in scope or scope.get("extensions"):
         request.is_identified = _is_identified(scope)
     return request
+
+
+def _decision_key_of(scope: Scope) -> bytes | None:
+    """Return what a decision about an ASGI request is made from; None if more than that counts."""
+    fields: Fields = scope["headers"]
+    sent_path: bytes | None = scope.get("raw_path")
+    if (
+        scope["method"] != "GET"
+        or not sent_path
+        or type(fields) is not list
+        or scope.get("root_path")
+        or (
+            ("user" in scope or "session" in scope or scope.get("extensions"))
+            and _is_identified(scope)
+        )
+    ):
+        return None
+    return decision_key_of(
+        scope.get("scheme", "http"),
+        scope["path"],
+        sent_path,
+        scope.get("query_string", b""),
+        fields,
+    )
 
 
 def _is_same_path(request: Request, sent_path: bytes, scope: Scope) -> bool:

@@ -17,7 +17,7 @@ import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache.errors import BadSetting
 from glasscache.web._fields import combined_value
@@ -36,6 +36,9 @@ __all__ = ["Rule", "Rules", "When"]
 
 class Rules:
     """An ordered list of rules."""
+
+    notes_what_it_reads: Final = True
+    """Whether `decide` reads no values of a GET but URL and Host, unless its settings have `reads_fields`."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         """Index and check rules.
@@ -162,6 +165,7 @@ class Rules:
             if not rule.when.is_of_response:
                 _apply_rule(settings, rule, request, None)
         if reading_rules or settings.vary_on:
+            settings.reads_fields = True
             _note_what_is_read(settings, request, reading_rules)
         return settings
 

@@ -7,17 +7,17 @@ after the request that noticed has been served.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from glasscache._chunks import CHUNK_BYTES
+from glasscache._native import environ_fields
 from glasscache.errors import GlasscacheError
 from glasscache.web._app_response import (
-    NAME_CHARS_KEPT,
     AppResponse,
     ClosingBody,
     StallWatch,
@@ -26,8 +26,9 @@ from glasscache.web._app_response import (
     to_text_fields,
 )
 from glasscache.web._exchange import Exchange, StoredReply
+from glasscache.web._kept_hits import FirstRead
 from glasscache.web._lease import Fetch
-from glasscache.web._message import Request
+from glasscache.web._message import Request, decision_key_of
 from glasscache.web._run_steps import run_steps
 from glasscache.web._shared_state import DEFAULTS, SharedState
 from glasscache.web._single_flight import SyncSingleFlight
@@ -96,19 +97,51 @@ class CacheWSGI:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Reply to a request."""
-        request = request_of(environ)
+        fields = environ_fields(environ)
+        decision_key = _decision_key_of(environ, fields)
+        kept_hit = self.shared.find_kept_hit(decision_key, fields)
+        if kept_hit is None:
+            return self._reply(environ, start_response, fields, decision_key, None)
+        began_at, keys = time.monotonic(), kept_hit.keys
+        try:
+            values = self.client.get_many(keys)
+        except GlasscacheError:
+            keys, values = [], {}
+        hit_fields = kept_hit.fields_at(values, self.shared.clock())
+        if hit_fields is None:
+            first_read = FirstRead(began_at, keys, values)
+            return self._reply(environ, start_response, fields, decision_key, first_read)
+        self.shared.counters["hits"] += 1
+        start_response(status_line_of(kept_hit.entry.status), to_text_fields(hit_fields))
+        return [kept_hit.entry.body]
+
+    def _reply(
+        self,
+        environ: Environ,
+        start_response: StartResponse,
+        fields: Fields,
+        decision_key: bytes | None,
+        first_read: FirstRead | None,
+    ) -> Iterable[bytes]:
+        """Decide about a request, of which the store may have been read already, and reply."""
+        request = _request_of(environ, fields)
         if request.method == "PURGE" and self.shared.cache_settings.purge_token is not None:
             return self._purge(request, start_response)
-        exchange = Exchange(self.shared, self.client, request)
+        began_at = first_read and first_read.began_at
+        exchange = Exchange(self.shared, self.client, request, decision_key, began_at)
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method, is_as_sent=True)
             return self._run_fetch(exchange, fetch, environ, start_response)
-        keys = exchange.lookup.first_keys()
         action: StoredReply | Fetch | None
         try:
-            action = exchange.fresh_hit(keys, self.client.get_many(keys))
+            if first_read is None:
+                keys = exchange.lookup.first_keys()
+                values = self.client.get_many(keys)
+            else:
+                _, keys, values = first_read
+            action = exchange.fresh_hit(keys, values)
         except GlasscacheError:
             action = None
         if action is None:
@@ -244,12 +277,10 @@ class CacheWSGI:
 
 def request_of(environ: Environ) -> Request:
     """Return the head of a WSGI request."""
-    fields: Fields = []
-    for name, value in environ.items():
-        if name.startswith("HTTP_"):
-            fields.append((_field_name(name[5:]), value.encode("latin-1")))
-        elif name in {"CONTENT_TYPE", "CONTENT_LENGTH"} and value:
-            fields.append((_field_name(name), value.encode("latin-1")))
+    return _request_of(environ, environ_fields(environ))
+
+
+def _request_of(environ: Environ, fields: Fields) -> Request:
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     request = Request(
         environ["REQUEST_METHOD"],
@@ -262,19 +293,29 @@ def request_of(environ: Environ) -> Request:
         server = f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
         mount = environ.get("SCRIPT_NAME", "").encode("latin-1")
         request.set_surroundings(mount, server.encode("latin-1"))
-    request.is_identified = any(environ.get(name) for name in _IDENTITY_VARIABLES)
+    request.is_identified = _is_identified(environ)
     return request
 
 
-def _field_name(name: str) -> bytes:
-    return _short_field_name(name) if len(name) <= NAME_CHARS_KEPT else _make_field_name(name)
+def _decision_key_of(environ: Environ, fields: Fields) -> bytes | None:
+    """Return what a decision about a WSGI request is made from; None if more than that counts."""
+    if environ["REQUEST_METHOD"] != "GET" or environ.get("SCRIPT_NAME") or _is_identified(environ):
+        return None
+    path: str = environ.get("PATH_INFO", "")
+    return decision_key_of(
+        environ.get("wsgi.url_scheme", "http"),
+        path,
+        path.encode("latin-1"),
+        environ.get("QUERY_STRING", "").encode("latin-1"),
+        fields,
+    )
 
 
-def _make_field_name(name: str) -> bytes:
-    return name.replace("_", "-").lower().encode("latin-1")
-
-
-_short_field_name = lru_cache(maxsize=256)(_make_field_name)
+def _is_identified(environ: Environ) -> bool:
+    """Whether the server or a middleware has found out who the client is."""
+    if environ.keys().isdisjoint(_IDENTITY_VARIABLES):
+        return False
+    return any(environ.get(name) for name in _IDENTITY_VARIABLES)
 
 
 def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:

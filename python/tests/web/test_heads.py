@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import pytest
+from glasscache._native import environ_fields
 from glasscache.web import _message
 from glasscache.web._fields import FIELD_BYTES_MAX
 from glasscache.web._message import URL_BYTES_MAX, Request
@@ -80,3 +82,46 @@ def test_the_head_of_a_browser_needs_no_close_look() -> None:
     ]:
         assert scan(path, query, [*fields, field]) is None, (path, query, field)
     assert scan(b"/a", b"", [("accept", "x")]) is None  # type: ignore[list-item]
+
+
+VARIABLES = st.one_of(
+    st.sampled_from(
+        [
+            "HTTP_HOST", "HTTP_X_Forwarded_HOST", "HTTP_", "HTTP__A", "http_host", "CONTENT_TYPE",
+            "CONTENT_LENGTH", "HTTP_CONTENT_TYPE", "PATH_INFO", "wsgi.input", "\ud800", "HTTP_\xc4_\xb5",
+        ]
+    ),
+    st.text(max_size=4).map("HTTP_".__add__),
+)  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=4), st.sampled_from(["", "a b", "\xff", "\u0100", "\udc80"]))
+
+
+def read_environ(environ: dict[str, str]) -> Any:
+    """Return the fields of an environ as PEP 3333 defines them, or the class of the error."""
+    fields = []
+    try:
+        for variable, value in environ.items():
+            is_content = variable in {"CONTENT_TYPE", "CONTENT_LENGTH"} and value != ""
+            if is_content or variable.startswith("HTTP_"):
+                name = variable.removeprefix("HTTP_").replace("_", "-").lower()
+                fields.append((name.encode("latin-1"), value.encode("latin-1")))
+    except UnicodeEncodeError:
+        return UnicodeEncodeError
+    return fields
+
+
+@settings(max_examples=1000, deadline=None)
+@given(environ=st.dictionaries(VARIABLES, TEXTS, max_size=5))
+def test_the_fields_of_an_environ_are_read_in_one_pass(environ: dict[str, str]) -> None:
+    expected = read_environ(environ)
+    if expected is UnicodeEncodeError:
+        with pytest.raises(UnicodeEncodeError):
+            environ_fields(environ)
+    else:
+        assert environ_fields(environ) == expected
+
+
+def test_a_value_of_an_environ_that_is_no_text_raises() -> None:
+    assert environ_fields({"wsgi.version": (1, 0), "CONTENT_LENGTH": None, 5: ""}) == []  # type: ignore[dict-item]
+    with pytest.raises(AttributeError):
+        environ_fields({"HTTP_X": 5})

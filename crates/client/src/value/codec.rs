@@ -141,8 +141,10 @@ impl Codec {
 
     /// Whether values of these flags are raw bytes, which can be received directly into their target.
     pub fn is_raw(&self, flags: u32) -> bool {
-        // Anything that must be unpacked does not borrow its empty form as bytes.
-        matches!(self.decode(flags, &[]), Ok((Decoded::Bytes(Cow::Borrowed(_)), _)))
+        let reader = self.dialect_of(flags).dialect_format();
+        // Unpacking nothing would be an error, which takes as long as a short value.
+        reader.compression_of_flags(flags).is_none()
+            && matches!(self.decode(flags, &[]), Ok((Decoded::Bytes(Cow::Borrowed(_)), _)))
     }
 
     /// The flags of text whose bytes are all that is stored, in the own dialect.

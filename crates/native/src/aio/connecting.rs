@@ -45,6 +45,8 @@ impl AsyncClient {
             process: Process::current(),
             presumes_classic,
             is_flush_scheduled: false,
+            unsent_count: 0,
+            last_sent_count: 0,
             is_writing_paused: false,
             resumed_future: None,
             timer: None,

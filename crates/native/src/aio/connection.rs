@@ -94,6 +94,9 @@ pub(crate) struct Connection {
     /// The previous connection to this server was closed on the probe for its command set.
     pub(super) presumes_classic: bool,
     pub(super) is_flush_scheduled: bool,
+    /// The requests that no write has sent yet, and those that the last write sent.
+    pub(super) unsent_count: usize,
+    pub(super) last_sent_count: usize,
     pub(super) is_writing_paused: bool,
     /// Resolved with None when the peer takes more again or the connection is gone.
     pub(super) resumed_future: Option<Py<PyAny>>,
@@ -156,6 +159,8 @@ impl Connection {
                 this.pending_requests.push_back(PendingRequest::Call(pending_call));
             }
         }
+        drop(this);
+        Self::flush_unscheduled(slf)?;
         Ok(future)
     }
 
@@ -168,7 +173,7 @@ impl Connection {
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
         let submit_result = this.submit_to_engine(slf, request, &timing)?;
-        Ok(submit_result.map(|ticket| {
+        let submit_result = submit_result.map(|ticket| {
             this.pending_requests.extend(ticket.map(|ticket| {
                 PendingRequest::Bulk(PendingBulkRequest {
                     ticket,
@@ -176,10 +181,13 @@ impl Connection {
                     request_index,
                 })
             }));
-        }))
+        });
+        drop(this);
+        Self::flush_unscheduled(slf)?;
+        Ok(submit_result)
     }
 
-    /// Writes a request, to be sent at the end of this loop iteration.
+    /// Writes a request, to be sent at the end of this loop iteration, or at once if it is likely the only one of it.
     fn submit_to_engine(
         &mut self,
         slf: &Bound<'_, Self>,
@@ -199,12 +207,33 @@ impl Connection {
         if matches!(ticket, Ok(Some(_))) && !has_earlier_timer {
             self.start_timer(slf, timing.deadline)?;
         }
-        if ticket.is_ok() && !self.is_flush_scheduled {
-            self.is_flush_scheduled = true;
-            let flush = slf.getattr(intern!(py, "flush"))?;
-            self.event_loop(py)?.call_method1(intern!(py, "call_soon"), (flush,))?;
+        if let Ok(ticket) = &ticket {
+            self.unsent_count += 1;
+            let is_sent_at_once = ticket.is_some() && self.expects_lone_request(py)?;
+            if !is_sent_at_once && !self.is_flush_scheduled {
+                self.is_flush_scheduled = true;
+                let flush = slf.getattr(intern!(py, "flush"))?;
+                self.event_loop(py)?.call_method1(intern!(py, "call_soon"), (flush,))?;
+            }
         }
         Ok(ticket)
+    }
+
+    /// Whether the request that was just written is likely the only one of this loop iteration: none is in flight, and
+    /// the last write had no other. A task that makes one call after the other then waits one iteration less for each,
+    /// and of a burst only the first request is sent by itself.
+    fn expects_lone_request(&self, py: Python<'_>) -> PyResult<bool> {
+        let is_lone = self.pending_requests.is_empty()
+            && self.unsent_count == 1
+            && self.last_sent_count <= 1
+            && !self.is_flush_scheduled;
+        match &self.transport {
+            // One that is closing would not send it: the call is repeated when its end has been noticed.
+            Some(transport) if is_lone => {
+                Ok(!transport.call_method0(py, intern!(py, "is_closing"))?.is_truthy(py)?)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Makes the next step of a call, after the reply to the previous one, for the same future.

@@ -1,9 +1,9 @@
 //! The asyncio client's native half: an `asyncio.Protocol` over the client's pipeline.
 //!
 //! It has no thread and no runtime: the loop passes in bytes, the engine matches them with calls, and the futures of
-//! these calls are resolved. Requests of one loop iteration are collected in a buffer and sent by one write. A future
-//! that was cancelled stays in the pipeline, so its reply is read and dropped; a connection on which a call passed its
-//! deadline takes no new requests.
+//! these calls are resolved. A lone request is sent at once, those of a burst by one write at the end of the loop
+//! iteration. A future that was cancelled stays in the pipeline, so its reply is read and dropped; a connection on which
+//! a call passed its deadline takes no new requests.
 //!
 //! - `client` is the class that Python uses, with `calls` (its methods for one key), `bulk_calls` (for many keys) and
 //!   `near` (for reads with a strategy).

@@ -50,12 +50,8 @@ impl Connection {
         }
         this.engine.feed(data);
         this.process_events(slf.py())?;
-        let needs_flush = !this.engine.output().is_empty() && !this.is_flush_scheduled;
         drop(this);
-        if needs_flush {
-            return Self::flush(slf);
-        }
-        Ok(())
+        Self::flush_unscheduled(slf)
     }
 
     /// Called by the loop: the peer sends no more. The connection is closed.
@@ -215,8 +211,17 @@ impl Connection {
         }
         let (transport, output_object) = (transport.clone_ref(py), PyBytes::new(py, output));
         let output_length = output.len();
+        self.last_sent_count = std::mem::take(&mut self.unsent_count);
         self.engine.mark_sent(output_length);
         Some((transport, output_object))
+    }
+
+    /// Sends what was written, unless that is done at the end of this loop iteration.
+    pub(super) fn flush_unscheduled(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.borrow();
+        let needs_flush = !this.engine.output().is_empty() && !this.is_flush_scheduled;
+        drop(this);
+        if needs_flush { Self::flush(slf) } else { Ok(()) }
     }
 
     /// Sets the timer to a deadline, which replaces a later one.

@@ -94,6 +94,17 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
     assert_eq!(short_length, Ok(1000));
 }
 
+#[test]
+fn packed_bytes_and_text_are_not_raw() {
+    let codec = compressing_codec(Dialect::Glasscache, Method::Zstd);
+    let text = text_of_length(4000);
+    let packed = codec.encode(&ValueRef::Bytes(text.as_bytes())).unwrap();
+    assert!(packed.bytes.len() < text.len());
+    assert!(!codec.is_raw(packed.flags));
+    assert!(!codec.is_raw(codec.encode(&ValueRef::Str("text")).unwrap().flags));
+    assert!(codec.is_raw(codec.encode(&ValueRef::Bytes(b"raw")).unwrap().flags));
+}
+
 /// An array of one dimension, as Python's `array` has it.
 fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -> Array<'v> {
     Array { typecode, is_numpy: false, is_swapped: false, itemsize, shape, bytes }
