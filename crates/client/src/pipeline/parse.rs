@@ -319,10 +319,6 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "twice in a reply, and a call takes longer than two digits"
-)]
 fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     const DIGITS_MAX: usize = 10;
     let mut number: u64 = 0;
