@@ -10,6 +10,7 @@ use crate::error;
 
 /// The bytes of a key given as `str` or `bytes`.
 #[inline(always)]
+#[expect(clippy::inline_always, reason = "a part of each call, of two tests of a type")]
 pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     if let Ok(text) = key.cast::<PyString>() {
         let bytes = text.to_str().map(str::as_bytes);

@@ -8,6 +8,7 @@
 use crate::index::{Entry, ItemHashes, TAG_BITS, next_cursor};
 use crate::item_view::Item;
 use crate::request::{KeyHash, Seconds};
+use crate::store::Store;
 use crate::worker::Worker;
 
 /// Maximum number of hashes that one pass keeps while there are at most sixteen times as many items.
@@ -68,6 +69,32 @@ impl Listing {
         self.hashes.swap(index, kept_count - 1);
     }
 
+    /// Keeps the hashes of this pass from some buckets; returns how many entries it examined.
+    fn collect_hashes(&mut self, store: &Store, limit: usize) -> usize {
+        let mut examined = 0;
+        while let Some(cursor) = self.cursor {
+            let mut entries = std::mem::take(&mut self.entries);
+            let bucket_count = store.index.entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
+            for entry in &entries {
+                if !self.is_in_current_pass(*entry) {
+                    continue;
+                }
+                let hash = store.hash_of(entry.item_addr());
+                // After a merge the bucket also contains hashes seen before.
+                if hash.0.reverse_bits() >= cursor {
+                    self.insert_shuffled(hash);
+                }
+            }
+            examined += entries.len().max(1);
+            self.entries = entries;
+            self.cursor = next_cursor(cursor, bucket_count);
+            if examined >= limit {
+                break;
+            }
+        }
+        examined
+    }
+
     /// Whether an item with this tag belongs to the current pass.
     fn is_in_current_pass(&self, entry: Entry) -> bool {
         entry.tag() & (self.pass_count - 1) == self.current_pass
@@ -92,7 +119,7 @@ impl Worker {
             return None;
         }
         if listing.cursor.is_some() {
-            return Some(self.collect_hashes(listing, limit));
+            return Some(listing.collect_hashes(self.mark_borrowed(), limit));
         }
         for examined in 0..limit {
             let Some(hash) = listing.hashes.pop() else {
@@ -103,33 +130,6 @@ impl Worker {
             self.visit_hash(hash, now, visit);
         }
         Some(limit)
-    }
-
-    /// Keeps the hashes of this pass from some buckets.
-    fn collect_hashes(&self, listing: &mut Listing, limit: usize) -> usize {
-        let store = self.mark_borrowed();
-        let mut examined = 0;
-        while let Some(cursor) = listing.cursor {
-            let mut entries = std::mem::take(&mut listing.entries);
-            let bucket_count = store.index.entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
-            for entry in &entries {
-                if !listing.is_in_current_pass(*entry) {
-                    continue;
-                }
-                let hash = store.hash_of(entry.item_addr());
-                // After a merge the bucket also contains hashes seen before.
-                if hash.0.reverse_bits() >= cursor {
-                    listing.insert_shuffled(hash);
-                }
-            }
-            examined += entries.len().max(1);
-            listing.entries = entries;
-            listing.cursor = next_cursor(cursor, bucket_count);
-            if examined >= limit {
-                break;
-            }
-        }
-        examined
     }
 
     fn visit_hash(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {

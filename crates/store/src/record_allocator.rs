@@ -66,6 +66,24 @@ impl RecordAllocator<'_> {
         self.sweeper.sweep(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
     }
 
+    /// Sweeps about `bytes` bytes of segments from before flushes that should be forgotten, while there is room for what
+    /// is kept; true if there were some.
+    pub(crate) fn sweep_outdated(&self, bytes: usize) -> bool {
+        let store = self.store();
+        let Some(awaited_generation) = store.segments.flushes.awaited_generation() else {
+            return false;
+        };
+        if !self.participant.begin_operation(self.context.now) || store.reserve_is_low() {
+            return false;
+        }
+        if self.participant.pass_if_nothing_borrowed() {
+            store.segments.reclaim_limbo_now();
+        }
+        // Also those for copies: what is moved must come into a younger segment.
+        self.context.appender.seal_outdated(awaited_generation);
+        self.sweeper.sweep(self.context, bytes, SweepGoal::Outdated)
+    }
+
     /// Writes an item, and frees a segment for it if needed.
     #[inline]
     pub(crate) fn append(

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::accounting::ItemAccounting;
 use crate::chain::ValuePart;
 use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
@@ -86,18 +87,14 @@ impl Worker {
     /// would be out of date.
     pub fn refuse_upload(&self, reservation: &Reservation, now: Seconds) {
         if self.begin_operation(now) {
-            self.refuse(reservation);
+            reservation.refuse(&self.accounting);
         }
     }
 
     /// Like [`Worker::try_commit`], but refused if that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
-        self.try_commit(&mut reservation, now).unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
-    }
-
-    fn refuse(&self, reservation: &Reservation) -> SetOutcome {
-        let Reservation { key, hash, options, .. } = reservation;
-        set::refuse(&self.accounting, key, *hash, options)
+        self.try_commit(&mut reservation, now)
+            .unwrap_or_else(|NoRoomYet| reservation.refuse(&self.accounting))
     }
 
     /// Makes a completely filled reservation visible at once; an incomplete or already committed one is not stored.
@@ -217,6 +214,11 @@ impl Reservation {
     /// The number of missing bytes.
     pub fn missing_bytes(&self) -> u32 {
         (self.value_bytes - self.filled_bytes) as u32
+    }
+
+    /// Ends it unstored: as with every refused plain set, the old value is removed.
+    fn refuse(&self, accounting: &ItemAccounting) -> SetOutcome {
+        set::refuse(accounting, &self.key, self.hash, &self.options)
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -286,7 +286,7 @@ impl Worker {
     /// # Errors
     /// [`Error::PrefixesFull`] if no further prefix can be remembered; then nothing changed.
     pub fn flush_prefix(&self, prefix: &[u8], now: Seconds) -> Result<(), Error> {
-        self.sweep_outdated(now, OUTDATED_SWEEP_BYTES_MAX);
+        self.record_allocator(now).sweep_outdated(OUTDATED_SWEEP_BYTES_MAX);
         self.store.flush_prefix(prefix, now)
     }
 
@@ -302,29 +302,11 @@ impl Worker {
         prefix: &[u8],
         now: Seconds,
     ) -> Result<Result<(), Error>, NoRoomYet> {
-        self.sweep_outdated(now, self.store.outdated_sweep_bytes());
+        self.record_allocator(now).sweep_outdated(self.store.outdated_sweep_bytes());
         match self.store.flush_prefix(prefix, now) {
             Err(Error::PrefixesFull(_)) if self.store.has_outdated_segments() => Err(NoRoomYet),
             outcome => Ok(outcome),
         }
-    }
-
-    /// Sweeps about `bytes` bytes of segments from before flushes that should be forgotten, while there is room for what
-    /// is kept; true if there were some.
-    fn sweep_outdated(&self, now: Seconds, bytes: usize) -> bool {
-        let segments = &self.store.segments;
-        let Some(awaited_generation) = segments.flushes.awaited_generation() else {
-            return false;
-        };
-        if !self.begin_operation(now) || self.store.reserve_is_low() {
-            return false;
-        }
-        if self.participant.pass_if_nothing_borrowed() {
-            segments.reclaim_limbo_now();
-        }
-        // Also those for copies: what is moved must come into a younger segment.
-        self.appender.seal_outdated(awaited_generation);
-        self.sweeper.sweep(self.context(now), bytes, SweepGoal::Outdated)
     }
 
     /// Reports that a client took so long to fill a miss of a key: what a miss of it costs, if the goal is time.
@@ -347,7 +329,7 @@ impl Worker {
         let swept = if self.store.reserve_is_low() {
             self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
         } else {
-            self.sweep_outdated(now, MAINTAIN_SWEEP_BYTES)
+            self.record_allocator(now).sweep_outdated(MAINTAIN_SWEEP_BYTES)
                 || (is_new_second || is_sweeping)
                     && self.sweeper.sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };

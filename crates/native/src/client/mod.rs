@@ -105,6 +105,10 @@ impl Drop for Client {
 impl Client {
     /// The times of a call that begins now.
     #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a part of each call, most of which is a clock reading"
+    )]
     pub(crate) fn call_times(&self, call_timeout_s: Option<f64>) -> PyResult<CallTimes> {
         let start = Instant::now();
         let timeout = call_timeout_s.map_or(Ok(self.timeout), deadlines::parse_timeout)?;

@@ -6,7 +6,7 @@ use glasscache_protocol::binary::{
 
 use super::Session;
 use super::run::Run;
-use super::state::{RunEnd, State};
+use super::state::{LoginState, RunEnd, State};
 use crate::session::execute::store::StoreWrite;
 use crate::session::execute::{self, Lookup};
 use crate::shared::connection_info::CloseReason;
@@ -86,7 +86,12 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if run.context.shared.logins.are_required() {
-            return self.serve_sasl(request, command, used_bytes, run);
+            let mut login_state = LoginState::default();
+            let run_end = login_state.serve_sasl(request, command, used_bytes, run);
+            if login_state.has_begun() {
+                self.state = State::Login(Box::new(login_state));
+            }
+            return run_end;
         }
         let bytes_to_skip = match *command {
             Command::SaslLogin { message_bytes, .. } => message_bytes,

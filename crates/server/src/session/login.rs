@@ -73,6 +73,7 @@ impl Session {
         if let Some(run_end) = run.check_limits() {
             return Some(run_end);
         }
+        let is_binary = self.protocol == Protocol::Binary;
         let State::Login(login_state) = &mut self.state else {
             return None;
         };
@@ -80,23 +81,34 @@ impl Session {
             let Some(is_accepted) = attempt.was_accepted() else {
                 return Some(RunEnd::WaitForLogin);
             };
-            login_state.attempt = None;
-            return self.finish_login(is_accepted, run);
+            let run_end = login_state.finish_attempt(is_accepted, is_binary, run);
+            if is_accepted {
+                self.state = State::Command;
+            }
+            return run_end;
         }
         run.command_count += 1;
-        if self.protocol == Protocol::Binary {
-            self.serve_request_before_login(run)
-        } else {
-            self.serve_line_before_login(run)
-        }
+        if is_binary { login_state.serve_request(run) } else { login_state.serve_line(run) }
+    }
+}
+
+impl LoginState {
+    /// Whether there is no attempt whose outcome has to be reported.
+    pub(super) fn is_idle(&self) -> bool {
+        self.attempt.is_none()
     }
 
-    fn serve_line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    /// Whether an attempt is being verified, or PLAIN was named without its message.
+    pub(super) fn has_begun(&self) -> bool {
+        self.attempt.is_some() || self.expects_step
+    }
+
+    fn serve_line(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match login::parse(run.remaining_input()) {
             login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             login::Parsed::Attempt(credentials, used_bytes) => {
                 run.used_bytes += used_bytes;
-                self.attempt_login(OpcodeAndOpaque::default(), Some(credentials), run.context);
+                self.submit(OpcodeAndOpaque::default(), Some(credentials), run.context);
                 None
             }
             login::Parsed::Refused(reply, used_bytes) => {
@@ -108,7 +120,7 @@ impl Session {
         }
     }
 
-    fn serve_request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn serve_request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match binary::parse(run.remaining_input()) {
             binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
@@ -172,77 +184,69 @@ impl Session {
             binary::write_error(&mut run.out.bytes, sasl_login.request, Status::InvalidArguments);
             return None;
         }
-        let mut login_state = self.take_login_state(run.context);
-        let expects_step = std::mem::take(&mut login_state.expects_step);
+        let expects_step = std::mem::take(&mut self.expects_step);
         let is_plain_mechanism = sasl_login.mechanism.eq_ignore_ascii_case(PLAIN);
         if is_plain_mechanism && !sasl_login.is_step && message.is_empty() {
-            login_state.expects_step = true;
-            self.state = State::Login(Box::new(login_state));
+            self.expects_step = true;
+            require_login(run.context);
             binary::write_error(&mut run.out.bytes, sasl_login.request, Status::AuthContinue);
             return None;
         }
         let credentials = (is_plain_mechanism && (!sasl_login.is_step || expects_step))
             .then(|| login::parse_sasl_plain(message))
             .flatten();
-        self.state = State::Login(Box::new(login_state));
-        self.attempt_login(sasl_login.request, credentials, run.context);
+        self.submit(sasl_login.request, credentials, run.context);
         None
     }
 
-    /// Takes the state of the login, which the caller puts back: from now on the connection has to log in, also if it
-    /// was logged in.
-    fn take_login_state(&mut self, context: &Context<'_>) -> LoginState {
-        let connections = &context.shared.connections;
-        connections.set_awaits_login(context.connection, true);
-        match std::mem::take(&mut self.state) {
-            State::Login(login_state) => *login_state,
-            _ => LoginState::default(),
-        }
-    }
-
-    fn attempt_login(
+    /// Has an attempt be verified.
+    fn submit(
         &mut self,
         request: OpcodeAndOpaque,
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
-        let mut login_state = self.take_login_state(context);
-        login_state.request = request;
+        require_login(context);
+        self.request = request;
         let source = Source::of(&context.connection.client());
-        login_state.attempt =
-            Some(context.shared.logins.submit(credentials, source, context.waker));
-        self.state = State::Login(Box::new(login_state));
+        self.attempt = Some(context.shared.logins.submit(credentials, source, context.waker));
     }
 
-    /// Reports the outcome of an attempt, and on success serves commands from now on.
-    fn finish_login(&mut self, is_accepted: bool, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    /// Reports the outcome of the attempt; if it was accepted, commands are served from now on.
+    fn finish_attempt(
+        &mut self,
+        is_accepted: bool,
+        is_binary: bool,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
+        self.attempt = None;
         let context = run.context;
-        let is_binary = self.protocol == Protocol::Binary;
-        let State::Login(login_state) = &mut self.state else {
-            return None;
-        };
         let out = &mut run.out.bytes;
         context.counters.auth_cmds.bump();
         if is_accepted {
             if is_binary {
-                binary::write_text(out, login_state.request, b"Authenticated");
+                binary::write_text(out, self.request, b"Authenticated");
             } else {
                 out.extend_from_slice(replies::STORED);
             }
-            self.state = State::Command;
             context.shared.connections.set_awaits_login(context.connection, false);
             return None;
         }
         if is_binary {
-            binary::write_error(out, login_state.request, Status::AuthFailure);
+            binary::write_error(out, self.request, Status::AuthFailure);
         } else {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
-        login_state.failures += 1;
-        let is_last_attempt = login_state.failures >= FAILURES_MAX;
+        self.failures += 1;
+        let is_last_attempt = self.failures >= FAILURES_MAX;
         count_failure(context);
         is_last_attempt.then_some(RunEnd::Close(CloseReason::LoginFailed))
     }
+}
+
+/// The connection has to log in from now on, also if it was logged in.
+fn require_login(context: &Context<'_>) {
+    context.shared.connections.set_awaits_login(context.connection, true);
 }
 
 /// Counts and logs a failed attempt; neither user nor password is logged, since one may be typed for the other.

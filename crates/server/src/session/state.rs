@@ -173,13 +173,6 @@ pub(super) struct LoginState {
     pub(super) failures: u32,
 }
 
-impl LoginState {
-    /// Whether there is no attempt whose outcome has to be reported.
-    pub(super) fn is_idle(&self) -> bool {
-        self.attempt.is_none()
-    }
-}
-
 /// A large value that is received into the store.
 pub(crate) struct Upload {
     /// Its parsed line.

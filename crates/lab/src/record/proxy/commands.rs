@@ -27,7 +27,7 @@ pub(super) enum CommandEvent {
 
 /// What a command does to its item, apart from its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Effect {
+pub(super) struct Effect {
     /// The TTL that the item gets, if it is relative.
     pub ttl_s: Option<u32>,
     /// The item is changed in place, or its unique is read, on which a later write will depend.

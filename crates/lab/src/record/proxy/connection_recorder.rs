@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn ttls_and_keys_that_are_changed_in_place_are_in_the_log() {
+    fn ttls_and_keys_that_the_program_modifies_are_in_the_log() {
         let mut connection = TestConnection::new();
         connection.client_sends(0, b"get page\r\nset page 0 60 2\r\nab\r\nget counter\r\n");
         connection.client_sends(1, b"incr counter 1\r\n");
