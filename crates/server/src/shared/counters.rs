@@ -4,6 +4,7 @@
 //! related counters at slightly different times, which memcached's reader does not. `stats` adds up the workers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::shared::command_times::{CommandCounts, CommandTimes};
 use crate::shared::progress_counter::ProgressCounter;
@@ -63,6 +64,11 @@ impl Counters {
                 + self.decr_misses.get(),
             self.touch_cmds.get(),
         ]
+    }
+
+    /// Records how long a run took before which so many commands of each kind had been executed.
+    pub(crate) fn record_run_time(&self, counts_before: &CommandCounts, time: Duration) {
+        self.command_times.record(counts_before, &self.command_counts(), time);
     }
 }
 

@@ -168,27 +168,10 @@ impl Args {
         if self.server {
             self.mode = ModeFlag::Bytes;
         }
-        if self.cost_per_gb.is_some() && self.mode == ModeFlag::Objects {
-            let message = "--cost-per-gb has no effect: objects are counted, not their bytes";
-            return Err(Failure::usage(message).with_hint("add --mode bytes or --server"));
-        }
         let policies = parse_policies(&self.policies)?;
-        if !(0.0..=100.0).contains(&self.misses_percent) {
-            return Err(Failure::usage(format!(
-                "--misses is per cent, 0 to 100, not {}",
-                self.misses_percent
-            )));
-        }
-        if self.sample_keys == Some(0) {
-            return Err(Failure::usage("a sample has at least 1 key (--sample)"));
-        }
+        self.check_arguments(&policies)?;
         let has_server_store =
             policies.contains(&PolicyKind::ServerStore) && self.mode == ModeFlag::Bytes;
-        let has_sizes = self.mode == ModeFlag::Bytes;
-        policies
-            .iter()
-            .try_for_each(|policy| policy.check_sizes(has_sizes))
-            .map_err(|error| Failure::usage(error.to_string()).with_hint("add --mode bytes"))?;
         let goals: Vec<Goal> = policies.iter().filter_map(|policy| policy.tuning_goal()).collect();
         if self.decisions && goals.is_empty() {
             let message = "--decisions has no effect: the policy tuned is not replayed";
@@ -241,6 +224,28 @@ impl Args {
         }
         write_report_page(report, self.html.as_deref(), &[&self.trace_path])?;
         Ok(Exit::Success)
+    }
+
+    /// Refuses what has no effect or no meaning.
+    fn check_arguments(&self, policies: &[PolicyKind]) -> Result<(), Failure> {
+        let has_sizes = self.mode == ModeFlag::Bytes;
+        if self.cost_per_gb.is_some() && !has_sizes {
+            let message = "--cost-per-gb has no effect: objects are counted, not their bytes";
+            return Err(Failure::usage(message).with_hint("add --mode bytes or --server"));
+        }
+        if !(0.0..=100.0).contains(&self.misses_percent) {
+            return Err(Failure::usage(format!(
+                "--misses is per cent, 0 to 100, not {}",
+                self.misses_percent
+            )));
+        }
+        if self.sample_keys == Some(0) {
+            return Err(Failure::usage("a sample has at least 1 key (--sample)"));
+        }
+        policies
+            .iter()
+            .try_for_each(|policy| policy.check_sizes(has_sizes))
+            .map_err(|error| Failure::usage(error.to_string()).with_hint("add --mode bytes"))
     }
 
     /// Whether the table has every policy: the user named them, or gave `--all`.

@@ -348,9 +348,7 @@ impl Worker {
         let next_step =
             run_connection(connection, reason, &self.read_ahead, &context, &mut self.buffers);
         if let Some(counts_before) = counts_before {
-            let counts_after = self.counters.command_counts();
-            let time = self.buffers.run_clock.elapsed();
-            self.counters.command_times.record(&counts_before, &counts_after, time);
+            self.counters.record_run_time(&counts_before, self.buffers.run_clock.elapsed());
         }
         let next_step = connection.requeue_if_received(next_step);
         let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
