@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use glasscache_store::tuning::Goal;
 use glasscache_store::{LiveInput, LiveModel, LiveReport, PolicyReport, PolicySwitch};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::shared::Shared;
+use crate::shared::cpu_time::{process_cpu_time, thread_cpu_time};
 use crate::shared::log_output::LogLevel;
 
 /// Time between two steps while there are events: a worker's ring holds as many as it samples meanwhile.
@@ -80,14 +80,9 @@ fn read_input(shared: &Shared, started_at: Instant) -> LiveInput {
         gets,
         misses: gets.saturating_sub(totals.get_hits + totals.touch_hits),
         miss_time_us: shared.fill_times.mean_us(),
-        cpu_us: cpu_us(ClockId::ThreadCPUTime),
-        process_cpu_us: cpu_us(ClockId::ProcessCPUTime),
+        cpu_us: thread_cpu_time().as_micros() as u64,
+        process_cpu_us: process_cpu_time().as_micros() as u64,
     }
-}
-
-fn cpu_us(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
 #[cfg(test)]

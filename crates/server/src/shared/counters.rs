@@ -66,6 +66,18 @@ impl Counters {
         ]
     }
 
+    /// Records how long an iteration of the worker's loop took.
+    pub(crate) fn record_iteration_time(&self, time: Duration) {
+        let time_us = time.as_micros() as u64;
+        self.iteration_us.add(time_us);
+        self.iteration_us_max.raise(time_us);
+        let bucket_index = (u64::BITS - time_us.leading_zeros()) as usize;
+        if let Some(bucket) = self.iteration_times.get(bucket_index.min(ITERATION_TIME_BUCKETS - 1))
+        {
+            bucket.bump();
+        }
+    }
+
     /// Records how long a run took before which so many commands of each kind had been executed.
     pub(crate) fn record_run_time(&self, counts_before: &CommandCounts, time: Duration) {
         self.command_times.record(counts_before, &self.command_counts(), time);

@@ -16,6 +16,7 @@ pub(crate) mod connections;
 pub(crate) mod control_channel;
 pub(crate) mod control_socket;
 pub(crate) mod counters;
+pub(crate) mod cpu_time;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod fields;

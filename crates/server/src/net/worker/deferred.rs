@@ -10,9 +10,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::slots::Slots;
 use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
 use crate::net::send::UNSHARED_QUOTA_BYTES;
+use crate::shared::Shared;
 use crate::shared::sizes::QUOTA_BYTES;
 
 /// How long the queue is served before the sockets are polled again: one or two quotas of large transfers.
@@ -218,6 +220,29 @@ impl Deferred {
         !self.parked_uploads.begun_uploads.is_empty()
             || !self.parked_uploads.waiting_uploads.is_empty()
     }
+
+    /// The connection that has waited with most bytes in its socket, if it has clearly more there than others have sent:
+    /// those that sent a part of the same and stopped must not delay it until they are stalled.
+    fn find_most_sent(&self, connections: &Slots, shared: &Shared, now: Instant) -> Option<u64> {
+        let (mut sent_bytes, mut most_sent) = (Vec::new(), None);
+        for &slot_key in self.peer_memory_queue.iter().rev().take(OVERDUE_CHECKED_MAX) {
+            if let Some(connection) = connections.get(slot_key)
+                && !connection.is_queued
+                && connection.waits_to_receive()
+            {
+                sent_bytes.push(connection.wanted_bytes as u64);
+                if connection.has_waited_for(MOST_SENT_AFTER, now) {
+                    most_sent = most_sent.max(Some((connection.wanted_bytes as u64, slot_key)));
+                }
+            }
+        }
+        let (most_bytes, slot_key) = most_sent?;
+        let holders = shared
+            .connections
+            .select(|info| info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting));
+        sent_bytes.extend(holders.iter().map(|(snapshot, _)| snapshot.bytes));
+        is_clearly_more(most_bytes, &mut sent_bytes).then_some(slot_key)
+    }
 }
 
 impl Worker {
@@ -325,35 +350,12 @@ impl Worker {
             }
         }
         for _ in 0..MOST_SENT_SERVED_MAX {
-            let Some(slot_key) = self.find_most_sent(now) else {
+            let Some(slot_key) = self.deferred.find_most_sent(&self.connections, &self.shared, now)
+            else {
                 return;
             };
             self.serve(slot_key, ServeReason::MostSent);
         }
-    }
-
-    /// The connection that has waited with most bytes in its socket, if it has clearly more there than others have sent:
-    /// those that sent a part of the same and stopped must not delay it until they are stalled.
-    fn find_most_sent(&mut self, now: Instant) -> Option<u64> {
-        let (mut sent_bytes, mut most_sent) = (Vec::new(), None);
-        for &slot_key in self.deferred.peer_memory_queue.iter().rev().take(OVERDUE_CHECKED_MAX) {
-            if let Some(connection) = self.connections.get_mut(slot_key)
-                && !connection.is_queued
-                && connection.waits_to_receive()
-            {
-                sent_bytes.push(connection.wanted_bytes as u64);
-                if connection.has_waited_for(MOST_SENT_AFTER, now) {
-                    most_sent = most_sent.max(Some((connection.wanted_bytes as u64, slot_key)));
-                }
-            }
-        }
-        let (most_bytes, slot_key) = most_sent?;
-        let holders = self
-            .shared
-            .connections
-            .select(|info| info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting));
-        sent_bytes.extend(holders.iter().map(|(snapshot, _)| snapshot.bytes));
-        is_clearly_more(most_bytes, &mut sent_bytes).then_some(slot_key)
     }
 
     /// Parks a connection that waits for upload memory, at its previous position if it waited before.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use glasscache_store::Seconds;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::Shutdown;
 
@@ -13,7 +14,9 @@ use crate::net::connection::{Connection, InheritedState};
 use crate::net::stream::Stream;
 use crate::session::command_log;
 use crate::session::{Access, Session};
+use crate::shared::Shared;
 use crate::shared::connection_info::{CloseReason, ConnectionInfo};
+use crate::shared::counters::Counters;
 use crate::shared::events;
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
@@ -39,7 +42,7 @@ impl Worker {
             self.shared.update_is_observed();
         }
         events::publish_connection(&self.shared, &info, Some(reason.name()));
-        self.log_close(&info, reason);
+        log_close(&self.shared, &self.counters, self.now, (&info, reason));
         self.shared.connections.remove(info.id.serial);
         let was_uploading = connection.is_uploading();
         // Closing the socket removes it from epoll, unless a successor that failed still has it too.
@@ -51,40 +54,6 @@ impl Worker {
         drop(connection);
         if was_uploading {
             stalled::record_upload_release(&self.shared);
-        }
-    }
-
-    fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
-        let shared = &self.shared;
-        let format_line = |message| {
-            let (client, descriptor) = (info.client(), info.id.descriptor);
-            format!("glasscache: closed {client} (descriptor {descriptor}): {message}")
-        };
-        if reason == CloseReason::BinaryProtocol {
-            self.counters.binary_refused.bump();
-        }
-        if reason == CloseReason::MalformedTlsRecord
-            && let Some(tls) = &shared.tls
-        {
-            tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
-        }
-        match reason.log_message() {
-            Some(message) if shared.logs_at(1) => {
-                shared.log.queue_line(LogLevel::Info, format_line(message));
-            }
-            // At any verbosity: the user sees only a timeout.
-            Some(message) => {
-                let kind = match reason {
-                    CloseReason::BinaryProtocol => LogKind::BinaryProtocol,
-                    CloseReason::NoProxyHeader => LogKind::NoProxyHeader,
-                    _ => return,
-                };
-                shared.log.queue_line_rate_limited(kind, self.now.0, || format_line(message));
-            }
-            None => {}
-        }
-        if shared.logs_at(2) {
-            shared.log.queue_line(LogLevel::Debug, command_log::describe_connection(info, false));
         }
     }
 
@@ -165,5 +134,44 @@ impl Worker {
             self.counters.idle_kicks.bump();
             self.close(slot_key, CloseReason::IdleTimeout);
         }
+    }
+}
+
+/// Logs and counts why a connection was closed, where that is of interest.
+fn log_close(
+    shared: &Shared,
+    counters: &Counters,
+    now: Seconds,
+    (info, reason): (&ConnectionInfo, CloseReason),
+) {
+    let format_line = |message| {
+        let (client, descriptor) = (info.client(), info.id.descriptor);
+        format!("glasscache: closed {client} (descriptor {descriptor}): {message}")
+    };
+    if reason == CloseReason::BinaryProtocol {
+        counters.binary_refused.bump();
+    }
+    if reason == CloseReason::MalformedTlsRecord
+        && let Some(tls) = &shared.tls
+    {
+        tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+    }
+    match reason.log_message() {
+        Some(message) if shared.logs_at(1) => {
+            shared.log.queue_line(LogLevel::Info, format_line(message));
+        }
+        // At any verbosity: the user sees only a timeout.
+        Some(message) => {
+            let kind = match reason {
+                CloseReason::BinaryProtocol => LogKind::BinaryProtocol,
+                CloseReason::NoProxyHeader => LogKind::NoProxyHeader,
+                _ => return,
+            };
+            shared.log.queue_line_rate_limited(kind, now.0, || format_line(message));
+        }
+        None => {}
+    }
+    if shared.logs_at(2) {
+        shared.log.queue_line(LogLevel::Debug, command_log::describe_connection(info, false));
     }
 }

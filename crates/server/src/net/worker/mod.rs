@@ -22,7 +22,6 @@ use std::time::Instant;
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::time::{ClockId, clock_gettime};
 
 use self::deferred::{
     Deferred, OVERDUE_CHECK_INTERVAL, SMALL_REQUEST_BYTES, UPLOAD_PARK_TIME, WRITE_PARK_TIME,
@@ -37,7 +36,8 @@ use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::command_times::RunSampler;
 use crate::shared::connection_info::CloseReason;
-use crate::shared::counters::{Counters, ITERATION_TIME_BUCKETS};
+use crate::shared::counters::Counters;
+use crate::shared::cpu_time::thread_cpu_time;
 use crate::shared::events;
 use crate::shared::slow_commands::{CommandText, SlowCommand, WaitReason};
 use crate::shared::stalled;
@@ -156,15 +156,19 @@ impl Worker {
                 continue;
             }
             self.wait(&mut events, has_work);
-            let (cpu_time_before, examined_before) =
-                (self.cpu_time(), self.counters.examined.get());
+            // Only if it is asked for: a system call in each iteration is too much otherwise.
+            let cpu_time_before = self.shared.config.debug.then(thread_cpu_time);
+            let examined_before = self.counters.examined.get();
             self.run_iteration(&events);
             has_work = self.store_worker.maintain(self.now);
             self.publish_evictions();
             if self.shared.store.needs_backing() {
                 self.shared.listener_waker.wake();
             }
-            self.record_cpu_time(cpu_time_before);
+            if let Some(cpu_time_before) = cpu_time_before {
+                let cpu_time = thread_cpu_time().saturating_sub(cpu_time_before);
+                self.counters.iteration_cpu_us_max.raise(cpu_time.as_micros() as u64);
+            }
             let examined = self.counters.examined.get() - examined_before;
             self.counters.iteration_examined_max.raise(examined);
         }
@@ -249,8 +253,8 @@ impl Worker {
             self.close_marked();
             self.serve_decided_logins();
             self.close_displaced();
-            self.serve_urgent_watchers();
-        } else if self.record_hangup(slot_key, flags) {
+            self.serve_watchers_where(Connection::is_urgent_watch);
+        } else if self.connections.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(slot_key, ServeReason::Resume);
@@ -259,18 +263,6 @@ impl Worker {
         } else {
             self.serve_or_queue(slot_key, ServeReason::Input);
         }
-    }
-
-    /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
-    fn record_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
-        if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
-            return false;
-        }
-        let Some(connection) = self.connections.get_mut(slot_key) else {
-            return false;
-        };
-        connection.is_half_closed |= flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
-        connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
     fn record_iteration_time(&mut self, began_at: Instant, has_served: bool) {
@@ -288,29 +280,7 @@ impl Worker {
                 ended_at: self.now,
             });
         }
-        let elapsed_us = elapsed.as_micros() as u64;
-        self.counters.iteration_us.add(elapsed_us);
-        self.counters.iteration_us_max.raise(elapsed_us);
-        let bucket_index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
-        if let Some(bucket) =
-            self.counters.iteration_times.get(bucket_index.min(ITERATION_TIME_BUCKETS - 1))
-        {
-            bucket.bump();
-        }
-    }
-
-    /// CPU time of this thread, if it is measured: a system call in each iteration is too much otherwise.
-    fn cpu_time(&self) -> Option<Timespec> {
-        self.shared.config.debug.then(|| clock_gettime(ClockId::ThreadCPUTime))
-    }
-
-    fn record_cpu_time(&self, cpu_time_before: Option<Timespec>) {
-        let (Some(cpu_time_before), Some(cpu_time_now)) = (cpu_time_before, self.cpu_time()) else {
-            return;
-        };
-        let elapsed_us = (cpu_time_now.tv_sec - cpu_time_before.tv_sec) * 1_000_000
-            + (cpu_time_now.tv_nsec - cpu_time_before.tv_nsec) / 1000;
-        self.counters.iteration_cpu_us_max.raise(u64::try_from(elapsed_us).unwrap_or(0));
+        self.counters.record_iteration_time(elapsed);
     }
 
     fn serve(&mut self, slot_key: u64, reason: ServeReason) {

@@ -1,6 +1,8 @@
 //! A worker's connections by slot, under keys that detect stale events.
 
-use crate::net::connection::Connection;
+use rustix::event::epoll::EventFlags;
+
+use crate::net::connection::{Connection, Interest};
 
 /// The event data of the worker's waker.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
@@ -38,6 +40,18 @@ impl Slots {
         let (generation, slot_connection) = self.slots.get(slot_key as u32 as usize)?;
         let is_current = u64::from(*generation) == slot_key >> 32;
         slot_connection.as_ref().filter(|_| is_current)
+    }
+
+    /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
+    pub(super) fn record_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
+        if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
+            return false;
+        }
+        let Some(connection) = self.get_mut(slot_key) else {
+            return false;
+        };
+        connection.is_half_closed |= flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
+        connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
     pub(super) fn remove(&mut self, slot_key: u64) -> Option<Connection> {

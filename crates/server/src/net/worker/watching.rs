@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
+use crate::shared::cpu_time::thread_cpu_time;
 use crate::shared::watchers::SEND_INTERVAL;
 
 /// The connections of a worker that watch.
@@ -60,18 +60,11 @@ impl Worker {
         self.shared.watchers.record_heartbeats(served_count, cpu_time);
     }
 
-    /// Sends every watcher its pending lines.
-    pub(super) fn serve_all_watchers(&mut self) {
-        self.serve_watchers_where(|_| true);
-    }
-
-    /// Sends urgent watchers their pending lines.
-    pub(super) fn serve_urgent_watchers(&mut self) {
-        self.serve_watchers_where(Connection::is_urgent_watch);
-    }
-
-    /// Serves those of which this is true, and returns their number.
-    fn serve_watchers_where(&mut self, is_served: impl Fn(&Connection) -> bool) -> usize {
+    /// Sends those watchers of which this is true their pending lines, and returns their number.
+    pub(super) fn serve_watchers_where(
+        &mut self,
+        is_served: impl Fn(&Connection) -> bool,
+    ) -> usize {
         let connections = &mut self.connections;
         // One that does not take what it was sent is sent what it missed later.
         let is_served = |slot_key: &u64| {
@@ -86,10 +79,4 @@ impl Worker {
         }
         slot_keys.len()
     }
-}
-
-/// CPU time of this thread so far.
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
