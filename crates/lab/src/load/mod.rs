@@ -1,6 +1,6 @@
 //! The load generator of the tour, the benchmarks and the checks.
 //!
-//! A [`LoadPlan`] defines how to send (connections, threads, pipeline, pace, window), a `Workload` defines what. Each
+//! A `LoadPlan` defines how to send (connections, threads, pipeline, pace, window), a `Workload` defines what. Each
 //! thread owns its connections and an epoll instance, so the generator scales with cores and uses no lock. In a
 //! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
 //! are due by a schedule that is independent of the replies.

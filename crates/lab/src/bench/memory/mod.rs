@@ -1,7 +1,7 @@
 //! Memory efficiency, for `glasscache bench memory`: how many bytes of keys and values a server holds for each byte of its
 //! resident memory. Fills it beyond its limit, reads everything back, and divides.
 //!
-//! The sizes of the values and the ratios to memcached that each requires are [`FillSize::all_sizes`].
+//! The sizes of the values and the ratios to memcached that each requires are `FillSize::all_sizes`.
 
 mod fill;
 
