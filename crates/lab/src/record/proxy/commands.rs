@@ -266,7 +266,7 @@ mod tests {
             write(b"m", false),
             write(b"n", true),
             CommandEvent::AwaitEnd,
-            CommandEvent::Get(b"c".to_vec(), Effect { ttl_s: None, is_change: true }),
+            CommandEvent::Get(b"c".to_vec(), Effect { ttl_s: Some(60), is_change: true }),
             CommandEvent::AwaitEnd,
         ]
     }
