@@ -154,7 +154,7 @@ login-flood: release ## What logged-in clients notice of 10,000 failing logins (
 
 .PHONY: live-curve
 live-curve: ## Errors of the live curve, and how often its interval holds, over twenty samples of the keys on three loads, and on recorded ones where there is a folder of them (TRACES=dir).
-	$(if $(wildcard $(TRACES)),GLASSCACHE_TEST_TRACES="$(abspath $(TRACES))") $(CARGO) test --release -p glasscache-sim --features parquet --test it -- --ignored --nocapture errors_and_intervals_over_twenty_samples
+	$(CARGO) run --release -p glasscache-sim --features parquet --example live_curve -- $(if $(wildcard $(TRACES)),"$(TRACES)"/*.parquet)
 
 .PHONY: http-peers
 http-peers: release ## What clients notice of 100,000 malformed requests to the HTTP port, and resident memory (ARGS="--requests 1000").

@@ -203,7 +203,7 @@ impl Samples {
         self.push(Sample { key, kind, bytes });
     }
 
-    /// Whether there is no value to measure.
+    /// Whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

@@ -75,7 +75,7 @@ fn to_document(settings: &Settings, targets: &[&Target], profile: &Profile) -> V
     let access = targets.first().map(|target| &target.access);
     let has_tls = access.is_some_and(|access| access.credentials.tls.is_some());
     document["tls"] = json!(has_tls);
-    // The words of the client's own setting.
+    // Named as in the client's setting `protocol`.
     document["protocol"] = match access.map(|access| access.protocol) {
         Some(Protocol::Binary) => json!("binary"),
         _ => json!("auto"),

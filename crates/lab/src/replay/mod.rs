@@ -58,7 +58,7 @@ pub enum ReplayError {
     /// A key of the log cannot go on the wire.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// There is no half to choose on, or none to evaluate on.
+    /// The log is too short to be split into a half for choosing and a half for evaluating.
     #[error(
         "{log_name}: {} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
         if *count == 0 { "no request" } else { "only 1 request" }

@@ -139,7 +139,7 @@ mod tests {
             (b"get unfinished", ("get", None)),
             (b"gat 10 a\r\n", ("gat", None)),
             (b"stats slow\r\n", ("stats", None)),
-            (b"a value that is no command\r\n", ("other", None)),
+            (b"a value, not a command\r\n", ("other", None)),
             (b"", ("other", None)),
         ] {
             assert_eq!(in_line(line), expected);

@@ -93,7 +93,7 @@ impl Session {
 }
 
 impl LoginState {
-    /// Whether there is no attempt whose outcome has to be reported.
+    /// Whether no login attempt is pending.
     pub(super) fn is_idle(&self) -> bool {
         self.attempt.is_none()
     }

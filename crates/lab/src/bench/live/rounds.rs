@@ -61,12 +61,7 @@ pub(super) fn fill(
     target: &Target,
     traffic: &Traffic,
 ) -> Result<(), load::Error> {
-    let plan = LoadPlan {
-        depth: FILL_DEPTH,
-        measures_delay: false,
-        keeps_second_histograms: false,
-        ..settings.new_load_plan(target)
-    };
+    let plan = unmeasured_plan(settings, target);
     let first_id = settings.first_id();
     let ids = first_id..first_id + traffic.keys;
     let workloads = load::Fill::over(&ids, &traffic.values, settings.threads);
@@ -80,17 +75,21 @@ pub(super) fn clear(
     target: &Target,
     traffic: &Traffic,
 ) -> Result<(), load::Error> {
-    let plan = LoadPlan {
-        depth: FILL_DEPTH,
-        measures_delay: false,
-        keeps_second_histograms: false,
-        stop: Arc::default(),
-        ..settings.new_load_plan(target)
-    };
+    let plan = LoadPlan { stop: Arc::default(), ..unmeasured_plan(settings, target) };
     let first_id = settings.first_id();
     let workload = DeleteKeys { remaining_ids: first_id..first_id + traffic.keys };
     load::run(&plan, vec![workload], &Meter::None)?.0.complete()?;
     Ok(())
+}
+
+/// How keys are stored and removed, which is not measured.
+fn unmeasured_plan(settings: &Settings, target: &Target) -> LoadPlan {
+    LoadPlan {
+        depth: FILL_DEPTH,
+        measures_delay: false,
+        keeps_second_histograms: false,
+        ..settings.new_load_plan(target)
+    }
 }
 
 /// Sends the traffic for `run_for` and returns what was measured, also if that ended early with an error.

@@ -196,7 +196,7 @@ fn write_segment_hits(items: &ClassRows<'_>, out: &mut Exposition) {
     if !items.values().any(|rows| rows.contains_key("hits_to_cold")) {
         return;
     }
-    out.begin(NAME, COUNTER, "Hits, all counted as cold: there is no segmented LRU.");
+    out.begin(NAME, COUNTER, "Hits. All of them are reported for the cold segment, because this server has no segmented LRU.");
     for (class, rows) in items {
         for (row, segment) in SEGMENTS {
             if let Some(value) = rows.get(row) {
