@@ -86,17 +86,24 @@ fn a_server_under_load_reports_its_curve_its_hot_keys_and_its_prefixes() {
     let server = start(config).unwrap();
     let mut client = Client(BufReader::new(live_server::connect(&server)));
     assert_eq!(client.stats("curve")["state"], "warming");
+    let number =
+        |rows: &HashMap<String, String>, name: &str| -> f64 { rows[name].parse().unwrap() };
     let (mut state, started_at) = (1, Instant::now());
+    let (mut pause, mut dropped_events) = (Duration::from_millis(5), 0.0);
     let curve = loop {
-        (0..200).for_each(|_| client.read_through(&next_keys(&mut state)));
+        (0..20).for_each(|_| client.read_through(&next_keys(&mut state)));
         let curve = client.stats("curve");
         if curve["state"] == "ok" {
             break curve;
         }
         assert!(started_at.elapsed() < PATIENCE, "{curve:?}");
+        // The sampling thread of a busy machine gets little CPU time, and there is no curve if it loses many events.
+        if number(&curve, "dropped_events") > dropped_events {
+            dropped_events = number(&curve, "dropped_events");
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        std::thread::sleep(pause);
     };
-    let number =
-        |rows: &HashMap<String, String>, name: &str| -> f64 { rows[name].parse().unwrap() };
     assert_eq!(curve["3:memory_bytes"], (2 << 20).to_string());
     assert!(number(&curve, "0:miss_ratio") >= number(&curve, "7:miss_ratio"), "{curve:?}");
     for row in 0..8 {
