@@ -22,7 +22,7 @@ use rustix::net::RecvFlags;
 use rustix::process::nice;
 
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
-use crate::net::stream::{HandshakeProgress, Stream, TlsStream};
+use crate::net::stream::{HandshakeProgress, READ_BYTES_MAX, Stream, TlsStream};
 use crate::session::{Access, command_log};
 use crate::shared::Shared;
 use crate::shared::config::ClientCertificate;
@@ -123,7 +123,8 @@ enum HandshakeState {
     ProxyHeader(OwnedFd, ClientCertificate),
     /// The client has sent nothing, so nothing but its socket is kept.
     Silent(OwnedFd, ClientCertificate),
-    Tls(Box<TlsStream>),
+    /// TLS has begun, when memory for it was granted.
+    Tls(Box<TlsStream>, Instant),
     /// The handshake is complete, and the connection waits for the memory of an open one.
     Complete(Box<TlsStream>, bool),
 }
@@ -154,7 +155,7 @@ impl HandshakeState {
     fn socket(&self) -> &OwnedFd {
         match self {
             HandshakeState::ProxyHeader(socket, _) | HandshakeState::Silent(socket, _) => socket,
-            HandshakeState::Tls(stream) | HandshakeState::Complete(stream, _) => stream.socket(),
+            HandshakeState::Tls(stream, _) | HandshakeState::Complete(stream, _) => stream.socket(),
         }
     }
 
@@ -162,20 +163,41 @@ impl HandshakeState {
     fn effort(&self) -> u32 {
         match self {
             HandshakeState::ProxyHeader(..) | HandshakeState::Silent(..) => 0,
-            HandshakeState::Tls(stream) => stream.handshake_bytes() as u32,
+            HandshakeState::Tls(stream, _) => stream.handshake_bytes() as u32,
             HandshakeState::Complete(..) => u32::MAX - 1,
         }
     }
 
     /// Bytes of memory that its handshake takes, until it is complete.
     fn memory(&self) -> usize {
+        self.memory_and_time().map_or(0, |(memory, _)| memory)
+    }
+
+    /// Bytes of memory that its handshake takes, and since when; `None` before it has any and once it is complete.
+    fn memory_and_time(&self) -> Option<(usize, Instant)> {
         match self {
             HandshakeState::ProxyHeader(..)
             | HandshakeState::Silent(..)
-            | HandshakeState::Complete(..) => 0,
-            HandshakeState::Tls(stream) => stream.handshake_memory(),
+            | HandshakeState::Complete(..) => None,
+            HandshakeState::Tls(stream, granted_at) => {
+                Some((stream.handshake_memory(), *granted_at))
+            }
         }
     }
+}
+
+/// The one of several handshakes, each with its serial number, memory and since when it has that, which takes most memory
+/// and has had it for [`KEPT_TIME`]: the oldest of those that take the same. The time that it waited for memory does not
+/// count, since its client waited for the server.
+fn largest_handshake(
+    handshakes: impl Iterator<Item = (u64, usize, Instant)>,
+    now: Instant,
+) -> Option<(u64, usize)> {
+    handshakes
+        .filter(|(_, _, granted_at)| now.saturating_duration_since(*granted_at) >= KEPT_TIME)
+        .map(|(serial, memory, _)| (memory, Reverse(serial)))
+        .max()
+        .map(|(memory, Reverse(serial))| (serial, memory))
 }
 
 impl Handshakes {
@@ -327,7 +349,9 @@ impl Handshakes {
 
     fn step(&self, state: HandshakeState, info: &ConnectionInfo) -> Step {
         let (socket, client_certificate) = match state {
-            HandshakeState::Tls(stream) => return continue_handshake(stream),
+            HandshakeState::Tls(stream, granted_at) => {
+                return continue_handshake(stream, granted_at);
+            }
             HandshakeState::Complete(stream, is_full_handshake) => {
                 return Step::Complete(stream, is_full_handshake);
             }
@@ -356,7 +380,7 @@ impl Handshakes {
     /// Begins TLS once the client has sent something: until then a connection takes no memory.
     fn begin_tls(&self, socket: OwnedFd, client_certificate: ClientCertificate) -> Step {
         let mut state_charge = TlsCharge::for_handshake(&self.shared.peer_memory);
-        if !state_charge.try_set(HANDSHAKE_BYTES) {
+        if !state_charge.try_set(HANDSHAKE_BYTES + READ_BYTES_MAX) {
             return Step::Starve(HandshakeState::Silent(socket, client_certificate));
         }
         let Some(tls) = self.shared.tls.as_ref() else {
@@ -366,24 +390,21 @@ impl Handshakes {
             Ok(session) => {
                 let charge = self.shared.peer_memory.charge(0);
                 let stream = TlsStream::new(socket, session, charge, state_charge);
-                continue_handshake(Box::new(stream))
+                continue_handshake(Box::new(stream), Instant::now())
             }
             Err(reason) => Step::Failed(reason),
         }
     }
 
-    /// Ends the handshake that takes most memory, if it takes at least `memory_min` and has had its place for a while:
+    /// Ends the handshake that takes most memory, if it takes at least `memory_min` and has had that memory for a while:
     /// that of an honest client is small, and complete after a few round trips.
     fn free_memory(&mut self, memory_min: usize) -> bool {
-        let now = Instant::now();
-        let largest = self
-            .ongoing
-            .iter()
-            .filter(|(_, handshake)| now.duration_since(handshake.began_at) >= KEPT_TIME)
-            .map(|(serial, handshake)| (handshake.state.memory(), Reverse(*serial)))
-            .max();
-        match largest {
-            Some((memory, Reverse(serial))) if memory >= memory_min.max(1) => {
+        let handshakes = self.ongoing.iter().filter_map(|(serial, handshake)| {
+            let (memory, granted_at) = handshake.state.memory_and_time()?;
+            Some((*serial, memory, granted_at))
+        });
+        match largest_handshake(handshakes, Instant::now()) {
+            Some((serial, memory)) if memory >= memory_min => {
                 self.end(serial, "it took most of the memory that newer ones needed");
                 true
             }
@@ -498,10 +519,10 @@ impl Handshakes {
     }
 }
 
-fn continue_handshake(mut stream: Box<TlsStream>) -> Step {
+fn continue_handshake(mut stream: Box<TlsStream>, granted_at: Instant) -> Step {
     match stream.continue_handshake() {
-        Ok(HandshakeProgress::InProgress) => Step::Wait(HandshakeState::Tls(stream)),
-        Ok(HandshakeProgress::NeedsMemory) => Step::Starve(HandshakeState::Tls(stream)),
+        Ok(HandshakeProgress::InProgress) => Step::Wait(HandshakeState::Tls(stream, granted_at)),
+        Ok(HandshakeProgress::NeedsMemory) => Step::Starve(HandshakeState::Tls(stream, granted_at)),
         Ok(HandshakeProgress::ClientClosed) => Step::Closed,
         Ok(HandshakeProgress::Complete { is_full_handshake }) => {
             Step::Complete(stream, is_full_handshake)
@@ -537,5 +558,27 @@ fn read_header(socket: &OwnedFd, info: &ConnectionInfo) -> Result<bool, String> 
                 _ => Err("the socket failed".to_owned()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_a_handshake_waited_for_memory_does_not_count() {
+        let began_at = Instant::now();
+        let now = began_at + Duration::from_secs(1);
+        let young = now.checked_sub(KEPT_TIME / 2).unwrap();
+        let largest = |handshakes: &[(u64, usize, Instant)]| {
+            largest_handshake(handshakes.iter().copied(), now)
+        };
+        assert_eq!(largest(&[]), None);
+        assert_eq!(largest(&[(1, 16_384, young), (2, 20_480, young)]), None);
+        assert_eq!(
+            largest(&[(1, 20_480, young), (2, 16_384, began_at), (3, 16_384, began_at)]),
+            Some((2, 16_384))
+        );
+        assert_eq!(largest(&[(2, 16_384, began_at), (3, 20_480, began_at)]), Some((3, 20_480)));
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct HeldMemory {
     last_upload_plus_one: AtomicU64,
     /// Bytes of values, replies and input that it holds in memory, copied or in place.
     bytes: AtomicU64,
+    /// Bytes of these that its peer has sent of a command that is incomplete.
+    received_bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
     last_progress_s: AtomicU32,
     /// Bytes moved since its last progress.
@@ -36,6 +38,8 @@ pub(crate) struct HeldMemorySnapshot {
     /// The second of its last progress.
     pub(crate) last_progress_s: u32,
     pub(crate) bytes: u64,
+    /// Bytes that its peer has sent of a command that is incomplete, for all of which memory may be reserved.
+    pub(crate) received_bytes: u64,
     /// Whether it waits for memory itself.
     pub(crate) is_waiting: bool,
 }
@@ -45,16 +49,18 @@ impl HeldMemory {
         self.last_upload_plus_one.store(id + 1, Ordering::Relaxed);
     }
 
-    /// Records the memory that the connection holds after it was served, and the bytes moved meanwhile. Only its
-    /// worker calls this.
+    /// Records the memory that the connection holds after it was served, how much of it was received of an incomplete
+    /// command, and the bytes moved meanwhile. Only its worker calls this.
     pub(crate) fn record_held_bytes(
         &self,
         bytes: u64,
+        received_bytes: u64,
         newly_moved_bytes: u64,
         is_waiting: bool,
         now: Seconds,
     ) {
         self.bytes.store(bytes, Ordering::Relaxed);
+        self.received_bytes.store(received_bytes, Ordering::Relaxed);
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
         let moved_bytes =
             self.moved_bytes.load(Ordering::Relaxed).saturating_add(newly_moved_bytes);
@@ -74,6 +80,7 @@ impl HeldMemory {
         let snapshot = HeldMemorySnapshot {
             last_progress_s: self.last_progress_s.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
             is_waiting: self.is_waiting.load(Ordering::Relaxed),
         };
         (snapshot.last_progress_s != 0).then_some(snapshot)
@@ -175,14 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn reserved_memory_is_held_and_not_received() {
+        let held_memory = HeldMemory::default();
+        held_memory.record_held_bytes(60_000, 30_000, 30_000, false, Seconds(5));
+        let snapshot = held_memory.snapshot().unwrap();
+        assert_eq!((snapshot.bytes, snapshot.received_bytes), (60_000, 30_000));
+    }
+
+    #[test]
     fn a_few_bytes_from_time_to_time_are_not_progress() {
         let held_memory = HeldMemory::default();
-        held_memory.record_held_bytes(1000, 0, false, Seconds(5));
-        held_memory.record_held_bytes(900, 100, false, Seconds(6));
+        held_memory.record_held_bytes(1000, 0, 0, false, Seconds(5));
+        held_memory.record_held_bytes(900, 0, 100, false, Seconds(6));
         assert_eq!(held_memory.snapshot().map(|snapshot| snapshot.last_progress_s), Some(5));
-        held_memory.record_held_bytes(800, PROGRESS_BYTES, false, Seconds(7));
+        held_memory.record_held_bytes(800, 0, PROGRESS_BYTES, false, Seconds(7));
         assert_eq!(held_memory.snapshot().map(|snapshot| snapshot.last_progress_s), Some(7));
-        held_memory.record_held_bytes(0, 800, false, Seconds(8));
+        held_memory.record_held_bytes(0, 0, 800, false, Seconds(8));
         assert_eq!(held_memory.snapshot(), None);
     }
 }

@@ -140,6 +140,7 @@ impl Connection {
             let held_memory = &self.info.held_memory;
             held_memory.record_held_bytes(
                 held_bytes as u64,
+                self.pending_input.len() as u64,
                 moved_bytes,
                 waits_for_memory,
                 context.now,

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 pub(crate) use self::framing::{RECORD_BYTES_MAX, WholeRecords};
-pub(crate) use self::tls::{HandshakeProgress, TlsStream};
+pub(crate) use self::tls::{HandshakeProgress, READ_BYTES_MAX, TlsStream};
 use crate::session::send_vector::SendVector;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;

@@ -19,7 +19,7 @@ use crate::shared::sizes::QUOTA_BYTES;
 use crate::shared::tls_charge::{HANDSHAKE_BYTES, OpenRoom, TlsCharge};
 
 /// Most bytes that one call reads from the socket (rustls reads no more at a time).
-const READ_BYTES_MAX: usize = 4096;
+pub(crate) const READ_BYTES_MAX: usize = 4096;
 
 /// Most reads for one call: as many bytes as a connection sends before others are served. Records may hold a byte each.
 const READS_MAX: usize = QUOTA_BYTES / READ_BYTES_MAX;
@@ -120,7 +120,11 @@ impl TlsStream {
                 self.update_charge();
                 return Ok(HandshakeProgress::Complete { is_full_handshake });
             }
-            let sent_bytes_max = self.bytes_without_content + READ_BYTES_MAX;
+            // Granted in steps, so that what an ordinary client sends is granted when it begins: it never has to wait for
+            // the memory of its last, short messages.
+            let next_bytes = self.framing.bytes_to_boundary().min(READ_BYTES_MAX);
+            let sent_bytes_max =
+                (self.bytes_without_content + next_bytes).next_multiple_of(READ_BYTES_MAX);
             if !self.state_charge.try_set(HANDSHAKE_BYTES + sent_bytes_max) {
                 return Ok(HandshakeProgress::NeedsMemory);
             }

@@ -38,7 +38,7 @@ const OVERDUE_CHECKED_MAX: usize = 256;
 
 /// How long the connection that has sent most waits before its records are received in any case: most likely they
 /// complete its command.
-const MOST_SENT_AFTER: Duration = Duration::from_millis(500);
+const MOST_SENT_AFTER: Duration = Duration::from_millis(400);
 
 /// How many of these are served in one check.
 const MOST_SENT_SERVED_MAX: usize = 4;
@@ -240,7 +240,7 @@ impl Deferred {
         let holders = shared
             .connections
             .select(|info| info.held_memory.snapshot().filter(|snapshot| !snapshot.is_waiting));
-        sent_bytes.extend(holders.iter().map(|(snapshot, _)| snapshot.bytes));
+        sent_bytes.extend(holders.iter().map(|(snapshot, _)| snapshot.received_bytes));
         is_clearly_more(most_bytes, &mut sent_bytes).then_some(slot_key)
     }
 }

@@ -33,11 +33,17 @@ struct Setup {
 impl Setup {
     /// A server with a limit of 2 MiB for what peers hold.
     fn new(connections_max: u32) -> Setup {
+        Setup::with_memory(connections_max, 16 << 20)
+    }
+
+    /// A server with a limit of an eighth of `memory_bytes` for what peers hold.
+    fn with_memory(connections_max: u32, memory_bytes: u64) -> Setup {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "authority");
         let identity = authority.sign("server", 2090);
         let config = Config {
             connections_max,
+            memory_bytes,
             workers: 2,
             ..config(&identity, ClientCertificate::NotRequested)
         };
@@ -192,6 +198,38 @@ fn a_whole_value_is_stored_before_the_halves_of_others_are_complete() {
         peers.truncate(50);
         peers.extend((0..100).map(|_| setup.client()));
     }
+}
+
+/// What others have reserved for the rest of their values does not count as sent: a whole value is stored while they are
+/// in the middle of theirs, and go on sending.
+#[test]
+fn a_whole_value_is_stored_before_values_for_which_memory_is_reserved() {
+    // With this memory values of this size are not received into the store.
+    let setup = Setup::with_memory(1024, 64 << 20);
+    let value_bytes = 60_000;
+    let request = set_request("part", value_bytes);
+    let mut peers: Vec<Client> = (0..200).map(|_| setup.client()).collect();
+    for client in &mut peers {
+        send_incomplete_request(client, &request[..30_000]);
+    }
+    let mut honest = setup.client();
+    honest.write_all(&set_request("honest", value_bytes)).unwrap();
+    honest.flush().unwrap();
+    honest.sock.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    let mut reply = [0; 8];
+    // Those that send something in each round are not stalled, and have sent two thirds of their values before the last.
+    let is_stored = (0..3).any(|_| {
+        if honest.read_exact(&mut reply).is_ok() {
+            return true;
+        }
+        for client in &mut peers {
+            let _ = client.write_all(&[b'v'; 4_096]).and_then(|()| client.flush());
+        }
+        false
+    });
+    assert!(is_stored, "{:?}", setup.counters());
+    assert_eq!(&reply, b"STORED\r\n");
+    setup.check_memory("while others send their values");
 }
 
 /// Requests hold all that they may, and peers go on to connect: an honest client is admitted all the same.
