@@ -1,5 +1,6 @@
 //! Exact counts of a few keys: a table of their hashes that all workers read, and counts that each has of its own.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::request::KeyHash;
@@ -20,7 +21,7 @@ impl Default for HotHashes {
 }
 
 /// The slots in which a key may be.
-fn slots_of(hash: KeyHash) -> impl Iterator<Item = usize> {
+fn slots_of(hash: KeyHash) -> Range<usize> {
     let first = (hash.0 >> 20) as usize % SLOTS / WAYS * WAYS;
     first..first + WAYS
 }
@@ -45,11 +46,12 @@ impl HotHashes {
     }
 
     /// The slot of a key.
+    #[inline]
     pub(super) fn find(&self, hash: KeyHash) -> Option<usize> {
-        let is_slot_of_key = |slot: &usize| {
-            self.0.get(*slot).is_some_and(|slot| slot.load(Ordering::Relaxed) == hash.0)
-        };
-        slots_of(hash).find(is_slot_of_key)
+        let slots = slots_of(hash);
+        let first = slots.start;
+        let is_slot_of_key = |slot: &AtomicU64| slot.load(Ordering::Relaxed) == hash.0;
+        self.0.get(slots)?.iter().position(is_slot_of_key).map(|index| first + index)
     }
 }
 

@@ -178,7 +178,7 @@ impl Recorder {
     ) {
         let requests_left = self.requests_left.get().wrapping_sub(1);
         self.requests_left.set(requests_left);
-        if sampling.is_interesting(hash) || requests_left == 0 {
+        if requests_left == 0 || sampling.is_interesting(hash) {
             self.report(sampling, &operation());
         }
     }
