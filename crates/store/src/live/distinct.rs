@@ -2,8 +2,7 @@
 //!
 //! A smaller sample of the sampled keys: those with the lowest tags, fewer of them whenever the table is full.
 
-use std::collections::HashMap;
-
+use super::hash_map::HashedKeyMap;
 use super::items::SampledKey;
 use super::miniature::StoredItem;
 
@@ -25,14 +24,15 @@ struct DistinctKey {
 /// The table.
 #[derive(Debug, Clone)]
 pub(super) struct DistinctKeys {
-    keys: HashMap<u32, DistinctKey>,
+    keys: HashedKeyMap<u32, DistinctKey>,
     /// Keys with a tag above this are left out.
     tag_max: u32,
 }
 
 impl Default for DistinctKeys {
     fn default() -> Self {
-        DistinctKeys { keys: HashMap::with_capacity(KEYS_MAX), tag_max: u32::MAX }
+        let keys = HashedKeyMap::with_capacity_and_hasher(KEYS_MAX, Default::default());
+        DistinctKeys { keys, tag_max: u32::MAX }
     }
 }
 

@@ -3,9 +3,10 @@
 //! One in some of all requests is counted with its key; the keys that lead are then counted exactly by the workers. So a
 //! key has two counts: those of before it led are scaled up and have an error, those of after have none.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::hash_map::HashedKeyMap;
 use super::report::{HotKey, HotKeyOrder, HotKeyWindow};
 use crate::request::KeyHash;
 use crate::sampling::{Event, EventKind, HotCount, Sampling};
@@ -53,6 +54,11 @@ impl KeyCount {
         self.samples += other.samples;
     }
 
+    fn add_sample(&mut self, sampled: HotCount) {
+        self.sampled = [self.sampled, sampled].into_iter().sum();
+        self.samples += 1;
+    }
+
     /// The standard error of the total: that of the samples.
     fn standard_error(&self, order: HotKeyOrder) -> f64 {
         let sampled = match order {
@@ -66,7 +72,7 @@ impl KeyCount {
 /// The counts of a time.
 #[derive(Debug, Clone, Default)]
 struct Summary {
-    keys: HashMap<KeyHash, KeyCount>,
+    keys: HashedKeyMap<KeyHash, KeyCount>,
     /// All requests.
     requests: u64,
     /// Bytes of all values that were sent, scaled up, and the sums that their error follows from.
@@ -82,17 +88,17 @@ impl Summary {
         if is_counted_exactly {
             return;
         }
-        if self.keys.len() >= RUNNING_KEYS_MAX && !self.keys.contains_key(&event.hash) {
-            self.keys.retain(|_, count| count.samples != 1 || count.exact.requests > 0);
+        let sampled = HotCount { requests: event.requests.into(), bytes };
+        if let Some(count) = self.keys.get_mut(&event.hash) {
+            return count.add_sample(sampled);
         }
         if self.keys.len() >= RUNNING_KEYS_MAX {
-            return;
+            self.keys.retain(|_, count| count.samples != 1 || count.exact.requests > 0);
         }
-        let sampled = HotCount { requests: event.requests.into(), bytes };
-        self.add_key(
-            event.hash,
-            &KeyCount { key: event.key.into(), exact: HotCount::default(), sampled, samples: 1 },
-        );
+        if self.keys.len() < RUNNING_KEYS_MAX {
+            let (key, exact) = (event.key.into(), HotCount::default());
+            self.keys.insert(event.hash, KeyCount { key, exact, sampled, samples: 1 });
+        }
     }
 
     fn add_key(&mut self, hash: KeyHash, added: &KeyCount) {
@@ -196,7 +202,7 @@ pub(super) struct HotKeys {
     last_second: Summary,
     minute: Parts,
     hour: Parts,
-    exact: HashMap<KeyHash, ExactKey>,
+    exact: HashedKeyMap<KeyHash, ExactKey>,
     seconds: u32,
 }
 
@@ -207,7 +213,7 @@ impl Default for HotKeys {
             last_second: Summary::default(),
             minute: Parts::new(MINUTE_PARTS),
             hour: Parts::new(HOUR_PARTS),
-            exact: HashMap::new(),
+            exact: HashedKeyMap::default(),
             seconds: 0,
         }
     }
@@ -250,10 +256,10 @@ impl HotKeys {
     }
 
     /// The keys that lead in the last seconds. The counts are not added up in a map: that would be the largest of all.
-    fn recent_leaders(&self) -> HashMap<KeyHash, Arc<[u8]>> {
+    fn recent_leaders(&self) -> HashedKeyMap<KeyHash, Arc<[u8]>> {
         let recent = [&self.second, &self.last_second, &self.minute.running];
         let counts_of = |hash| recent.iter().filter_map(move |summary| summary.keys.get(&hash));
-        let mut leaders = HashMap::new();
+        let mut leaders = HashedKeyMap::default();
         for order in HotKeyOrder::ALL {
             let hashes = recent.iter().flat_map(|summary| summary.keys.keys().copied());
             let total = |hash| counts_of(hash).map(|count| count.total(order)).sum::<u64>();
@@ -357,6 +363,28 @@ mod tests {
             hot.choose_exact(sampling, 4096);
         }
         hot.end_second(40_000);
+    }
+
+    #[test]
+    fn a_known_key_is_counted_when_the_table_is_full() {
+        let mut summary = Summary::default();
+        for _ in 0..2 {
+            for number in 1..=RUNNING_KEYS_MAX as u64 {
+                let event = Event {
+                    hash: KeyHash(number),
+                    kind: EventKind::GetHit,
+                    requests: 10,
+                    key_bytes: 1,
+                    value_bytes: 5,
+                    expires_at: 0,
+                    at: Seconds(1),
+                    key: b"k",
+                };
+                summary.add_sample(&event, false);
+            }
+        }
+        assert_eq!(summary.keys.len(), RUNNING_KEYS_MAX);
+        assert!(summary.keys.values().all(|count| count.samples == 2));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod advice;
 mod candidates;
 mod distinct;
 mod ghost_tags;
+mod hash_map;
 mod hot_keys;
 mod input;
 mod items;
