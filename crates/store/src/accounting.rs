@@ -91,9 +91,9 @@ impl ItemAccounting {
         shared_pieces: &[Addr],
     ) {
         let new_item = self.store.locate(new_addr);
-        self.count_new(&new_item);
         match old {
             None => {
+                self.count_new(&new_item);
                 let mean_scaled = self.new_item_bytes_mean_scaled.get();
                 self.new_item_bytes_mean_scaled.set(
                     mean_scaled - mean_scaled / NEW_ITEM_WINDOW + Store::user_bytes(&new_item),
@@ -103,7 +103,12 @@ impl ItemAccounting {
                 if !was_alive {
                     self.count_expired(old);
                 }
-                self.release_item_except(old, shared_pieces);
+                if old.is_counted_like(&new_item) {
+                    self.release_record(old);
+                } else {
+                    self.count_new(&new_item);
+                    self.release_item_except(old, shared_pieces);
+                }
             }
         }
     }
@@ -136,7 +141,13 @@ impl ItemAccounting {
                 }
             }
         }
-        store.segments.count_dead(item.addr, store.record_bytes(item));
+        self.release_record(item);
+    }
+
+    /// Releases the record of an item, without its pieces, that no slot names any more.
+    #[inline]
+    fn release_record(&self, item: &LocatedItem) {
+        self.store.segments.count_dead(item.addr, self.store.record_bytes(item));
     }
 
     /// Empties the slot that names the item at `addr`; false if it names another item now.

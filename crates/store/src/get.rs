@@ -3,10 +3,12 @@
 //! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read, and
 //! the item's state word when the second has changed. Neither waits.
 
+use std::sync::atomic::Ordering;
+
 use crate::index::Hit;
 use crate::item::bits;
 use crate::item_view::Item;
-use crate::lookup::LocatedItem;
+use crate::lookup::{self, LocatedItem};
 use crate::lookup_hint::LookupHint;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::sampling::Operation;
@@ -57,12 +59,15 @@ impl Worker {
         }
         let hit = hint.hit?.reload()?;
         let addr = hit.entry.item_addr();
-        let (value, base_time) = self.mark_borrowed().minimal_item_value(addr, key)?;
-        if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
+        let store = self.mark_borrowed();
+        let (value, base_time) = store.minimal_item_value(addr, key)?;
+        let state_word = store.arena().state_word(addr);
+        let old_state_word = state_word.load(Ordering::Relaxed);
+        if old_state_word & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
-        hit.record_use(|addr| self.store.segments.is_young(addr));
-        self.store.record_access_at(addr, base_time, bits::FETCHED, now);
+        hit.record_use(|addr| store.segments.is_young(addr));
+        lookup::replace_access(state_word, old_state_word, bits::FETCHED, (base_time, now));
         let found = Some((value.len() as u32, Expiry::Never));
         self.accounting.sample(hash, || Operation::read(key, hash, found, now));
         Some(value)

@@ -3,7 +3,7 @@
 //! Every address comes from a slot (or from a piece's table) that was read in the current epoch, so the bytes at it
 //! do not change (`memory`).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::index::{Hit, ItemHashes};
 use crate::item::{
@@ -33,6 +33,17 @@ impl LocatedItem {
     #[inline]
     fn body_addr(&self) -> Addr {
         self.addr.plus(self.header_bytes + self.header.key_bytes)
+    }
+
+    /// Whether it adds the same to every count as the other, so that one in place of the other changes none. Not known of
+    /// an item in pieces.
+    #[inline]
+    pub(crate) fn is_counted_like(&self, other: &LocatedItem) -> bool {
+        let counted = |item: &LocatedItem| {
+            let Header { key_bytes, value_bytes, flags, .. } = item.header;
+            (item.header_bytes, key_bytes, value_bytes, flags)
+        };
+        !self.header.is_chained && !other.header.is_chained && counted(self) == counted(other)
     }
 }
 
@@ -251,29 +262,9 @@ impl Store {
     // LOSSY: an update concurrent with another change is dropped.
     #[inline]
     pub(crate) fn record_access(&self, item: &LocatedItem, mark_bit: u16, now: Seconds) -> u16 {
-        self.record_access_at(item.addr, item.base_time, mark_bit, now)
-    }
-
-    #[inline]
-    pub(crate) fn record_access_at(
-        &self,
-        addr: Addr,
-        base_time: Seconds,
-        mark_bit: u16,
-        now: Seconds,
-    ) -> u16 {
-        let state_word = self.arena().state_word(addr);
+        let state_word = self.arena().state_word(item.addr);
         let old_word = state_word.load(Ordering::Relaxed);
-        let access = item::encode_access(now.0.saturating_sub(base_time.0));
-        let new_word = old_word & bits::MARKS | mark_bit | access;
-        if new_word != old_word {
-            let _ = state_word.compare_exchange(
-                old_word,
-                new_word,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
+        replace_access(state_word, old_word, mark_bit, (item.base_time, now));
         old_word
     }
 
@@ -285,6 +276,22 @@ impl Store {
     /// The queue of an item.
     pub(crate) fn queue_of(&self, addr: Addr) -> segments::Queue {
         self.segments.queue_and_position(addr).0
+    }
+}
+
+/// Records in a state word, which is `old_word`, the time of a use by the base time of the segment, and a mark.
+#[inline]
+pub(crate) fn replace_access(
+    state_word: &AtomicU16,
+    old_word: u16,
+    mark_bit: u16,
+    (base_time, now): (Seconds, Seconds),
+) {
+    let access = item::encode_access(now.0.saturating_sub(base_time.0));
+    let new_word = old_word & bits::MARKS | mark_bit | access;
+    if new_word != old_word {
+        let _ =
+            state_word.compare_exchange(old_word, new_word, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

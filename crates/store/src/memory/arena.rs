@@ -156,6 +156,11 @@ impl Arena {
         let _ = (offset, len, page_size);
     }
 
+    /// The size of a segment is two to the power of this many bytes.
+    pub(crate) fn segment_shift(&self) -> u32 {
+        self.segment_shift
+    }
+
     /// Size of a segment in bytes.
     pub(crate) fn segment_bytes(&self) -> usize {
         1 << self.segment_shift

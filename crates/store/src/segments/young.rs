@@ -10,8 +10,8 @@ use super::Segments;
 use crate::memory::{Addr, SegmentId};
 use crate::sync::Ordering;
 
-/// Parts of a segment in which the bytes of new items are counted.
-const PARTS_PER_SEGMENT: usize = 16;
+/// A segment has two to the power of this many parts, in which the bytes of new items are counted.
+const PARTS_BITS: u32 = 4;
 
 impl Segments {
     /// Records where the items of a segment for new ones stand, of which `used_bytes` bytes are filled: each is young until
@@ -30,10 +30,11 @@ impl Segments {
     /// Counts the bytes of a new item, which end at `used_bytes` of its segment; whether they fill a part of it.
     #[inline]
     pub(crate) fn count_entered(&self, used_bytes: usize, bytes: usize) -> bool {
-        let part_bytes = self.arena.segment_bytes() / PARTS_PER_SEGMENT;
-        let parts = used_bytes / part_bytes - (used_bytes - bytes) / part_bytes;
+        // Shifts, for each write divides here.
+        let part_shift = self.arena.segment_shift() - PARTS_BITS;
+        let parts = (used_bytes >> part_shift) - ((used_bytes - bytes) >> part_shift);
         if parts > 0 {
-            self.entered_bytes.fetch_add((parts * part_bytes) as u64, Ordering::Relaxed);
+            self.entered_bytes.fetch_add((parts << part_shift) as u64, Ordering::Relaxed);
         }
         parts > 0
     }
