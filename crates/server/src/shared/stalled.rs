@@ -67,11 +67,16 @@ pub(crate) fn record_upload_release(shared: &Shared) {
 /// first, until what is held and what is waited for fit, and a quarter of the budget is free for the next. One that
 /// waits for memory itself, and not for its peer, is not stalled: if only such connections hold memory, the first in
 /// line is granted its request, once a second.
+#[inline]
 pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
-    let peer_memory = &shared.peer_memory;
-    if !peer_memory.should_check_stalled() {
-        return;
+    if shared.peer_memory.should_check_stalled() {
+        close_longest_stalled(shared, now);
     }
+}
+
+#[cold]
+fn close_longest_stalled(shared: &Shared, now: Seconds) {
+    let peer_memory = &shared.peer_memory;
     let line_bytes = shared.watchers.unsent_bytes();
     let mut is_any_held = false;
     let mut stalled = shared.connections.select(|info| {

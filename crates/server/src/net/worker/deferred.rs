@@ -92,6 +92,8 @@ pub(super) struct Deferred {
     iteration_began_at: Instant,
     /// When a small request was last served.
     last_small_request_at: Instant,
+    /// Whether that was not long ago.
+    has_small_requests: bool,
 }
 
 /// Connections that wait for upload memory that others hold, oldest first.
@@ -122,11 +124,15 @@ impl Deferred {
             has_upload_progress: false,
             iteration_began_at: now,
             last_small_request_at: now,
+            has_small_requests: true,
         }
     }
 
     pub(super) fn begin_iteration(&mut self, began_at: Instant) {
         self.iteration_began_at = began_at;
+        // Added, for a difference of times is a call.
+        let window_end = self.last_small_request_at.checked_add(SMALL_REQUEST_WINDOW);
+        self.has_small_requests = window_end.is_some_and(|end| began_at < end);
     }
 
     /// When the iteration began.
@@ -142,16 +148,12 @@ impl Deferred {
     /// Records that a small request was served in this iteration.
     pub(super) fn record_small_request(&mut self) {
         self.last_small_request_at = self.iteration_began_at;
+        self.has_small_requests = true;
     }
 
     /// Bytes that a connection may send before others are served.
     pub(super) fn quota_bytes(&self) -> usize {
-        if self.iteration_began_at.duration_since(self.last_small_request_at) < SMALL_REQUEST_WINDOW
-        {
-            QUOTA_BYTES
-        } else {
-            UNSHARED_QUOTA_BYTES
-        }
+        if self.has_small_requests { QUOTA_BYTES } else { UNSHARED_QUOTA_BYTES }
     }
 
     /// Queues a connection, unless it is already queued.
@@ -334,8 +336,10 @@ impl Worker {
 
     /// Serves those that have waited for memory for long enough, wherever they are in line: they keep none.
     pub(super) fn serve_overdue(&mut self, now: Instant) {
-        let is_due = now.duration_since(self.deferred.overdue_checked_at) >= OVERDUE_CHECK_INTERVAL;
-        if !is_due || !self.deferred.has_waiters() {
+        // In this order: hardly ever does one wait, and a difference of times is a call.
+        if !self.deferred.has_waiters()
+            || now.duration_since(self.deferred.overdue_checked_at) < OVERDUE_CHECK_INTERVAL
+        {
             return;
         }
         self.deferred.overdue_checked_at = now;

@@ -101,8 +101,9 @@ impl Worker {
 
     /// Closes connections that did not log in in time, or lost their place.
     pub(super) fn close_late_logins(&mut self, now: Instant) {
-        let is_check_due = now.duration_since(self.logins.last_checked_at) >= LOGIN_CHECK_INTERVAL;
-        if !self.logins.must_check() || !is_check_due {
+        if !self.logins.must_check()
+            || now.duration_since(self.logins.last_checked_at) < LOGIN_CHECK_INTERVAL
+        {
             return;
         }
         self.logins.last_checked_at = now;

@@ -46,8 +46,8 @@ impl WatchingConnections {
 impl Worker {
     /// Sends watchers their pending lines and heartbeats if they are due.
     pub(super) fn serve_watchers(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.watching.last_sent_at) < SEND_INTERVAL
-            || self.watching.slot_keys.is_empty()
+        if self.watching.slot_keys.is_empty()
+            || now.saturating_duration_since(self.watching.last_sent_at) < SEND_INTERVAL
         {
             return;
         }
