@@ -380,10 +380,12 @@ bench-builds: figures-program ## Compare CPU per request with an older build of 
 	$(FIGURES) builds --old "$(OLD)" $(ARGS)
 
 .PHONY: instructions
-instructions: ## Count the instructions of a get, a set and a get of ten keys, of server and client, under callgrind (OLD=checkout of an older build).
+instructions: ## Count the instructions of gets and sets, of server and client, and of the server's worker in pipelines, under callgrind (OLD=checkout of an older build, ARGS="-o policy=tuned").
 	for tree in . $(OLD); do (cd $$tree && RUSTFLAGS="--cfg=rustix_use_libc" CARGO_TARGET_DIR=target/callgrind \
 		$(CARGO) build --release -p glasscache-cli -p glasscache-client --bin glasscache --example calls) || exit 1; done
 	scripts/instructions target/callgrind/release $(if $(OLD),$(OLD)/target/callgrind/release)
+	$(if $(OLD),scripts/server-instructions $(OLD)/target/callgrind/release/glasscache)
+	scripts/server-instructions target/callgrind/release/glasscache $(ARGS)
 
 .PHONY: bench-tls
 bench-tls: release ## CPU of a request over TLS 1.3 beside a memcached built with TLS and beside OpenSSL alone (TLS_MEMCACHED=path, ARGS="--rounds 9").
