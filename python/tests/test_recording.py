@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from glasscache import AsyncClient, Client
+from glasscache import AsyncClient, Client, sim
 from glasscache.errors import BadSetting
 from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.migration import MigratingClient
@@ -107,6 +107,37 @@ def test_a_log_has_the_keys_of_each_call_and_what_the_request_waited_and_decoded
         [find_command(), "inspect", str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert inspected.stdout.startswith("Today: 1.5 calls, ")
+
+
+def test_the_forecast_of_every_strategy_has_the_recorded_time_of_decoding(
+    server: Any, tmp_path: Path
+) -> None:
+    client = Client(server.address, codec="json", timeout=30)
+    recorder = client.recorder(tmp_path, format="jsonl")
+    client.set("big", {f"{number}": [number] * 20 for number in range(200)})
+    for _ in range(800):
+        with recorder.request():
+            assert client.get("big") is not None
+    client.close()
+    rows, _ = read_log(tmp_path)
+    (tmp_path / "latency.json").write_text(
+        '{"unit":"us","single_us":[[1,100]],"batch_us":[[1,100]]}'
+    )
+    saved = tmp_path / "best.strategy"
+    outcomes = sim.simulate(tmp_path, ["remote", "lru:5"])
+    for name in ("remote", "lru:5"):
+        figures = outcomes[name]["all"]
+        decode_ns = 1000 * sum(row["decode_us"] for row in rows)
+        assert figures["decode_ns"] == decode_ns > 0
+        assert figures["cache_ns"] == figures["added_ns"] + decode_ns
+    subprocess.run(
+        [find_command(), "simulate", tmp_path, "--strategies", "lru:5", "--save", saved],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    lines = [line.split() for line in saved.read_text().splitlines()]
+    (forecast_ms,) = [float(line[2]) for line in lines if line[1:2] == ["decode_ms_mean"]]
+    second_half = [row["decode_us"] for row in rows[400:]]
+    assert forecast_ms == pytest.approx(sum(second_half) / 400 / 1000, abs=1e-6)
 
 
 def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path) -> None:

@@ -129,6 +129,73 @@ def test_a_strategy_that_misses_its_forecast_and_is_not_worse_is_kept(
     assert result["forecast_statement"].startswith("The forecast was 0.500 (calls)")
 
 
+def test_both_groups_and_the_command_have_the_time_of_decoding(
+    server: Any, save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    """A near hit is decoded as a fetched value is, so a strategy changes nothing of it."""
+    lines = "strategy lru:9\nforecast decode_ms_mean 1000 900 1100\n"
+    big = {f"{number}": [number] * 20 for number in range(50)}
+    settings: dict[str, Any] = {"servers": server.address, "namespace": f"{uuid.uuid4()}:"}
+    client = Client(**settings, codec="json", strategy=save_strategy(lines), share=0.5, timeout=30)
+    client.set_many({"big": big, "text": "short", "bytes": b"x" * 5000})
+    for _ in range(600):
+        with client.request():
+            assert client.get("big") == big
+            assert len(client.get_many(["big", "text", "bytes"])) == 3
+    document = report_of(client)
+    groups = document["rollout"]["groups"]
+    for group in groups.values():
+        assert group["decode_ns"] > group["requests"] > 0
+        assert sum(group["decode_ns_of_blocks"]) == group["decode_ns"]
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(client.report(json=True))
+    result = json.loads(run_rollout_command(report_file).stdout)["result"]
+    (figure,) = [row for row in result["figures"] if row["figure"] == "decode_ms_mean"]
+    strategy = groups["strategy"]
+    measured_ms = strategy["decode_ns"] / strategy["requests"] / 1e6
+    assert figure["strategy"]["value"] == pytest.approx(measured_ms)
+    assert figure["forecast"]["value"] == 1000
+    assert "decode_ms_mean" in result["forecast_statement"]
+    text = run_rollout_command(report_file, flags=()).stdout
+    assert "decode ms mean" in text
+
+    # Reports of an earlier version do not have it.
+    for group in groups.values():
+        del group["decode_ns"], group["decode_ns_of_blocks"]
+    report_file.write_text(json.dumps(document))
+    assert "decode ms mean" not in run_rollout_command(report_file, flags=()).stdout
+
+
+def test_requests_of_the_asyncio_client_count_the_time_of_decoding(
+    server: Any, save_strategy: SaveStrategy
+) -> None:
+    big = {f"{number}": [number] * 20 for number in range(50)}
+    namespace = f"{uuid.uuid4()}:"
+    with Client(server.address, namespace=namespace, codec="json") as writer:
+        writer.set_many({"big": big, "bytes": b"x" * 500})
+
+    async def make_requests(client: AsyncClient) -> dict[str, Any]:
+        for _ in range(300):
+            with client.request():
+                assert await client.get("bytes") is not None
+        only_bytes = report_of(client)["rollout"]["groups"]["strategy"]
+        assert only_bytes["decode_ns"] == 0 < only_bytes["requests"]
+        for _ in range(300):
+            with client.request():
+                assert await client.get("big") == big
+                assert await client.get_many(["big"]) == {"big": big}
+        strategy: dict[str, Any] = report_of(client)["rollout"]["groups"]["strategy"]
+        return strategy
+
+    async def run() -> dict[str, Any]:
+        strategy = save_strategy("strategy lru:9\n")
+        settings: dict[str, Any] = {"namespace": namespace, "codec": "json", "timeout": 30}
+        async with AsyncClient(server.address, **settings, strategy=strategy) as client:
+            return await make_requests(client)
+
+    assert asyncio.run(run())["decode_ns"] > 0
+
+
 def test_a_good_strategy_is_kept(settings: dict[str, Any], save_strategy: SaveStrategy) -> None:
     client = Client(**settings, strategy=save_strategy(GOOD_STRATEGY), share=0.5, near_ttl=None)
     assert make_requests(client, 2000) == 2000

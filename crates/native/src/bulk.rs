@@ -4,7 +4,7 @@ use glasscache_client::bulk::Failures;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::Items;
 use glasscache_client::key::{KeyEncoder, WireKeys};
-use glasscache_client::near::NearValue;
+use glasscache_client::near::{NearValue, RequestScope};
 use glasscache_client::request::Item;
 use glasscache_client::value::UnpackBudget;
 use pyo3::exceptions::PyTypeError;
@@ -14,6 +14,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView,
 use crate::client_state::ClientState;
 use crate::keys::wire_keys;
 use crate::misses::Misses;
+use crate::near::count_decode_time;
 use crate::recorded_read::RecordedSizes;
 use crate::settings::Codec;
 use crate::{error, split, value as conversion};
@@ -151,14 +152,15 @@ impl FoundValues {
         py: Python<'py>,
         client: &ClientState,
         (near_values, failures): (Vec<Option<NearValue>>, Failures),
-        key_at: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+        (key_at, scope): (impl Fn(usize) -> Option<Bound<'py, PyAny>>, Option<&RequestScope>),
     ) -> PyResult<(Bound<'py, PyDict>, bool)> {
-        for (index, value) in near_values.iter().enumerate() {
-            if let (Some(value), Some(key)) = (value, key_at(index)) {
+        count_decode_time(scope, || {
+            near_values.iter().enumerate().try_for_each(|(index, value)| {
+                let (Some(value), Some(key)) = (value, key_at(index)) else { return Ok(()) };
                 let flags_and_cas = (value.flags, 0);
-                self.add_value(client.codec(), (index, &key), flags_and_cas, &value.bytes)?;
-            }
-        }
+                self.add_value(client.codec(), (index, &key), flags_and_cas, &value.bytes)
+            })
+        })?;
         let has_manifests = self.has_manifests();
         let found = self.finish(py, failures, &client.misses, key_at)?;
         Ok((found, has_manifests))

@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::computed_value::compute_info_to_seconds;
 use crate::keys::key_bytes;
+use crate::recorded_read::decode_time_of;
 use crate::settings::Codec;
 use crate::{error, signals, value as conversion};
 
@@ -271,15 +272,29 @@ impl NearBinding {
     }
 }
 
-/// Makes the Python value of what the process keeps, anew for each read: a caller may modify it.
+/// Makes the Python value of what the process keeps, anew for each read: a caller may modify it. How long that takes counts
+/// for the request, if there is one.
 pub(crate) fn decode_near_value<'py>(
     py: Python<'py>,
     codec: &Codec,
     value: &NearValue,
+    scope: Option<&near::RequestScope>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if conversion::arrives_as_bytes(codec, value.flags) {
         return Ok(PyBytes::new(py, &value.bytes).into_any());
     }
-    let (object, _) = conversion::decode_value(py, codec, value.flags, &value.bytes)?;
+    let decode = || conversion::decode_value(py, codec, value.flags, &value.bytes);
+    let (object, _) = count_decode_time(scope, decode)?;
     Ok(object)
+}
+
+/// Decodes values, and adds how long that takes to what the request needed.
+pub(crate) fn count_decode_time<V>(
+    scope: Option<&near::RequestScope>,
+    decode: impl FnOnce() -> V,
+) -> V {
+    let Some(scope) = scope else { return decode() };
+    let (values, decode_time) = decode_time_of(decode);
+    scope.add_decode_time(decode_time);
+    values
 }

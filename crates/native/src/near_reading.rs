@@ -29,12 +29,13 @@ impl Client {
         let call_deadline = call_times.deadline;
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
-        let read_result = this.read_near(py, binding, wire_key, call_times);
+        let scope = binding.scope(py)?;
+        let read_result = this.read_near(py, binding, wire_key, (scope.clone(), call_times));
         let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
         on_found(value.bytes.len());
-        let object = decode_near_value(py, this.codec(), &value).map(Some);
+        let object = decode_near_value(py, this.codec(), &value, scope.as_deref()).map(Some);
         let Some(object) = this.or_counted_miss(py, object, None)? else {
             return Ok(None);
         };
@@ -48,10 +49,9 @@ impl Client {
         py: Python<'_>,
         binding: &NearBinding,
         wire_key: WireKey<'_>,
-        call_times: CallTimes,
+        (scope, call_times): (Option<Arc<RequestScope>>, CallTimes),
     ) -> PyResult<Option<NearValue>> {
         let now = call_times.start;
-        let scope = binding.scope(py)?;
         if scope.is_none()
             && let Some(value) = binding.near_cache.get_without_call(wire_key, now)
         {
@@ -77,10 +77,10 @@ impl Client {
         let encoded_keys = wire_keys_of_bytes(py, this.key_encoder(), key_slices)?;
         let (found_values, scope) = (FoundValues::new(py, false), binding.scope(py)?);
         let values_and_failures =
-            this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
+            this.fetch_near(py, binding, &encoded_keys.all(), scope.clone(), call_times)?;
         let key_at = |index: usize| key_objects.get(index).cloned();
         let (found, has_manifests) =
-            found_values.finish_near(py, this, values_and_failures, key_at)?;
+            found_values.finish_near(py, this, values_and_failures, (key_at, scope.as_deref()))?;
         if !has_manifests {
             return Ok(found);
         }

@@ -14,6 +14,22 @@ thread_local! {
 
     /// How long this thread has decoded values since the last recorded call began or ended.
     static DECODE_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+
+    /// Whether this thread measures how long it decodes values, though no block may record.
+    static MEASURES_DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread measures how long it decodes values.
+pub(crate) fn measures_decoding() -> bool {
+    MEASURES_DECODING.get()
+}
+
+/// How long values are decoded in this function, which is measured as it is for a recorder.
+pub(crate) fn decode_time_of<V>(decode: impl FnOnce() -> V) -> (V, Duration) {
+    let (time_before, measured_before) = (DECODE_TIME.get(), MEASURES_DECODING.replace(true));
+    let value = decode();
+    MEASURES_DECODING.set(measured_before);
+    (value, DECODE_TIME.get().saturating_sub(time_before))
 }
 
 /// Takes how long this thread has decoded values since the last time.

@@ -19,7 +19,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, Py
 use crate::computed_value::ComputedValue;
 use crate::error;
 use crate::int_lists;
-use crate::recorded_read::measure_decoding;
+use crate::recorded_read::{measure_decoding, measures_decoding};
 use crate::recording::has_open_blocks;
 use crate::settings::Codec;
 use crate::split::Manifest;
@@ -244,15 +244,15 @@ pub(crate) fn decode_value_of_call<'py>(
     if codec.plain_flags == Some(flags) {
         return Ok((PyBytes::new(py, body).into_any(), costs_of_unchanged(body)));
     }
-    let is_recorded = has_open_blocks();
+    let is_measured = has_open_blocks() || measures_decoding();
     if codec.plain_text_flags == Some(flags)
-        && (!is_recorded || body.len() <= UNTIMED_TEXT_BYTES_MAX)
+        && (!is_measured || body.len() <= UNTIMED_TEXT_BYTES_MAX)
         && let Ok(text) = PyString::from_bytes(py, body)
     {
         budget.add_unpacked(body.len());
         return Ok((text.into_any(), costs_of_unchanged(body)));
     }
-    if is_recorded {
+    if is_measured {
         return measure_decoding(|| decode_measured_value(py, codec, flags, body, budget));
     }
     decode_measured_value(py, codec, flags, body, budget)

@@ -30,6 +30,10 @@ class Figures(TypedDict):
     used_keys: int
     added_ns: int
     """Nanoseconds waited, over all requests."""
+    decode_ns: int | None
+    """Nanoseconds in which their values were decoded, as recorded; None if the log does not have it."""
+    cache_ns: int
+    """Nanoseconds that the cache takes: waiting for calls, and decoding."""
     added_ns_pct: dict[str, int]
     """Percentiles "5" to "99.9" of the nanoseconds waited by a request."""
     slowdown_pct: dict[str, float]

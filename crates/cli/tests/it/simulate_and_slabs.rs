@@ -92,6 +92,43 @@ fn prints_the_worked_example_as_json() {
 }
 
 #[test]
+fn decoding_is_a_column_of_every_strategy_and_part_of_the_forecast() {
+    let with_calls = |line: &str| {
+        let wait = r#""calls":[1,1,1],"wait_us":660,"decode_us":560,"writes":0"#;
+        line.replace('}', &format!(",{wait}}}")).replace(r#","a","c"]"#, r#","a"]"#)
+    };
+    let requests: String = REQUESTS.lines().map(|line| with_calls(line) + "\n").collect();
+    let folder = write_log(ITEMS, &requests);
+    let text = to_text(&run_simulate(folder.path(), &["--strategies", "remote,lru:2"]).stdout);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Under every strategy decoding takes another 0.56 ms"), "{text}");
+    assert!(words.contains("keys added ms decode ms p95 >=50 %"), "{text}");
+    assert!(words.contains("lru:2 6.35 KiB 1.00 1.00 2.000 0.560"), "{text}");
+    // Measured: 0.66 ms, decoding included.
+    assert!(words.contains("as recorded 0 B 3.00 3.00 0.100 0.560"), "{text}");
+    assert!(!words.contains("is not in this log"), "{text}");
+    let output = run_simulate(folder.path(), &["--strategies", "remote,lru:2", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let strategies = &document["result"]["strategies"];
+    let second_half = &strategies["lru:2"]["second_half"];
+    assert_eq!(
+        (&second_half["added_ns"], &second_half["decode_ns"]),
+        (&2_000_000.into(), &560_000.into())
+    );
+    assert_eq!(second_half["cache_ns"], 2_560_000);
+    let recorded = &strategies["as recorded"]["second_half"];
+    assert_eq!((&recorded["added_ns"], &recorded["cache_ns"]), (&660_000.into(), &660_000.into()));
+
+    let old_folder = write_log(ITEMS, REQUESTS);
+    let text = to_text(&run_simulate(old_folder.path(), &["--strategies", "remote,lru:2"]).stdout);
+    assert!(!text.contains("decode ms") && text.contains("is not in this log"), "{text}");
+    let output = run_simulate(old_folder.path(), &["--strategies", "remote", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = &document["result"]["strategies"]["remote"]["all"];
+    assert_eq!((&all["decode_ns"], &all["cache_ns"]), (&serde_json::Value::Null, &all["added_ns"]));
+}
+
+#[test]
 fn a_fixed_set_names_its_items_and_strategies_have_words() {
     let folder = write_log(ITEMS, REQUESTS);
     let output = run_simulate(folder.path(), &["--strategies", "remote,fixed:2", "--json"]);

@@ -486,6 +486,11 @@ impl NearRead {
         (known_values.count(), value_lengths.sum())
     }
 
+    /// The request that it belongs to, if there is one.
+    pub fn scope(&self) -> Option<&Arc<RequestScope>> {
+        self.scope.as_ref()
+    }
+
     /// The value of each key, and the keys that could not be read.
     pub fn finish(mut self) -> (Vec<Option<NearValue>>, Failures) {
         let failed = self.keys.iter().enumerate().filter_map(|(index, key)| {

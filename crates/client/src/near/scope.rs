@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use glasscache_strategy::rollout::counts::RequestCost;
 use glasscache_strategy::rollout::rollout_share::Group;
@@ -76,6 +77,14 @@ impl RequestScope {
     pub fn set_route(&self, route: &str) {
         if self.is_of_this_process() {
             self.state().route = Some(route.into());
+        }
+    }
+
+    /// Adds the time in which values that this request read were decoded, by whoever decodes them.
+    pub fn add_decode_time(&self, decode_time: Duration) {
+        if self.is_of_this_process() && !decode_time.is_zero() {
+            let cost = &mut self.state().cost;
+            cost.decode_ns = cost.decode_ns.saturating_add(decode_time.as_nanos() as u64);
         }
     }
 

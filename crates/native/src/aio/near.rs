@@ -44,7 +44,7 @@ impl AsyncClient {
         if let Some(recorded_read) = RecordedRead::take_for_this_thread() {
             recorded_read.set_size(0, value.bytes.len());
         }
-        Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
+        Ok(Some((decode_near_value(py, self.codec(), &value, None)?,)))
     }
 
     /// Begin a read of keys; `_next_step` gives its calls and waits, `_near_values` its values.
@@ -112,6 +112,7 @@ impl AsyncClient {
         };
         self.core.count_near_hits(&read);
         let key_at = |index: usize| pending_read.keys.get(index).map(|key| key.bind(py).clone());
-        found.finish_near(py, self, read.finish(), key_at)
+        let scope = read.scope().cloned();
+        found.finish_near(py, self, read.finish(), (key_at, scope.as_deref()))
     }
 }

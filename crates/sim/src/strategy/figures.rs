@@ -40,6 +40,10 @@ pub struct Figures {
     pub used_keys: u64,
     /// Nanoseconds waited.
     pub added_ns: u64,
+    /// Nanoseconds in which the values that they read were decoded; `None` if the log does not have it.
+    pub decode_ns: Option<u64>,
+    /// Nanoseconds that the cache takes: those waited for calls, and those of decoding.
+    pub cache_ns: u64,
     /// Percentiles of the added time, in the order of [`PERCENTILES`]; empty without requests.
     pub added_ns_pct: Vec<u64>,
     /// Percentiles of added / base, in the same order.
@@ -51,13 +55,32 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Mean of the added time, in milliseconds a request.
-    pub fn added_ms(&self) -> f64 {
-        if self.requests == 0 { 0.0 } else { self.added_ns as f64 / self.requests as f64 / 1e6 }
+    /// Mean of the time that a request waits for calls, without decoding, in milliseconds.
+    pub fn wait_ms(&self) -> f64 {
+        self.mean_ms(self.cache_ns - self.decode_ns.unwrap_or(0))
+    }
+
+    /// Mean of the time in which the values of a request are decoded, in milliseconds; `None` if that is unknown or nothing
+    /// was decoded that takes time.
+    pub fn decode_ms(&self) -> Option<f64> {
+        self.decode_ns.filter(|&decode_ns| decode_ns > 0).map(|decode_ns| self.mean_ms(decode_ns))
+    }
+
+    fn mean_ms(&self, sum_ns: u64) -> f64 {
+        sum_ns as f64 / self.requests.max(1) as f64 / 1e6
+    }
+
+    /// The same with the time in which values were decoded, which a measured wait contains and a simulated one does not.
+    #[must_use]
+    pub(super) fn with_decoding(self, decode_ns: Option<u64>, is_measured: bool) -> Self {
+        let added_ns = self.added_ns;
+        let decode_ns = decode_ns.map(|ns| if is_measured { ns.min(added_ns) } else { ns });
+        let besides_ns = if is_measured { 0 } else { decode_ns.unwrap_or(0) };
+        Self { decode_ns, cache_ns: added_ns + besides_ns, ..self }
     }
 }
 
-/// The figures over these requests (indexes of kept ones, in file order).
+/// The figures over these requests (indexes of kept ones, in file order), of which it is unknown how long decoding takes.
 pub fn compute_figures(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
@@ -87,6 +110,7 @@ pub fn compute_figures(
             );
         }
     }
+    figures.cache_ns = figures.added_ns;
     figures.added_ns_pct = compute_percentiles(&mut added_times_ns);
     figures.slowdown_pct =
         compute_percentiles(&mut slowdown_bits).into_iter().map(f64::from_bits).collect();

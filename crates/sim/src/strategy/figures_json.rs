@@ -51,6 +51,8 @@ impl Figures {
             "bytes": self.bytes,
             "used_keys": self.used_keys,
             "added_ns": self.added_ns,
+            "decode_ns": self.decode_ns,
+            "cache_ns": self.cache_ns,
             "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|value| json!(value)).collect()),
             "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|value| json!(value)).collect()),
             "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|value| json!(value)).collect()),

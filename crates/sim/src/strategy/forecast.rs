@@ -11,6 +11,7 @@ use std::time::Duration;
 use glasscache_strategy::file::Forecast;
 use glasscache_strategy::fixed_set::{REFRESHED_KEYS, refresh_interval};
 use glasscache_strategy::rollout::forecast_check::REQUESTS_OF_FORECAST;
+use glasscache_strategy::rollout::metrics::Metric;
 use glasscache_strategy::rollout::value_checks::{NEAR_CHECK_DEFAULT, WAITING_KEYS_MAX};
 
 use super::cost::{CostModel, round_half_up};
@@ -26,8 +27,9 @@ const BLOCK_REQUESTS_MIN: usize = 20;
 /// Standard deviations on either side: by chance one of 280 figures is outside (Student's t, 14 degrees of freedom).
 const MARGIN_DEVIATIONS: f64 = 3.5;
 
-/// The figures by name: calls and keys of a request, percentiles of the time that its calls add.
-type FigureValues = [(&'static str, f64); 4];
+/// The figures by name: calls and keys of a request, percentiles of the time that its calls add, and the mean time of
+/// decoding where the log has it.
+type FigureValues = Vec<(&'static str, f64)>;
 
 /// The forecast of the keys that refreshing the fixed set costs a request of these; empty if nothing is refreshed.
 ///
@@ -111,8 +113,9 @@ pub fn compute_forecasts(
     if all_requests.len() < BLOCKS * BLOCK_REQUESTS_MIN {
         return Vec::new();
     }
-    let expected = compute_figure_values(&all_requests, request_stats);
-    let variance_of = |blocks: Vec<&[u32]>| compute_variances(&blocks, expected, request_stats);
+    let figures_of = |requests: &[u32]| compute_figure_values(prepared, requests, request_stats);
+    let expected = figures_of(&all_requests);
+    let variance_of = |blocks: Vec<&[u32]>| compute_variances(&blocks, &expected, figures_of);
     let variances_by_time =
         variance_of(split_into_blocks(&all_requests, all_requests.len()).collect());
     let requests_by_process = prepared.requests_by_instance.iter().map(|process_requests| {
@@ -137,7 +140,13 @@ pub fn compute_forecasts(
             high: round_to_nanos(value + margin),
         }
     };
-    (0..expected.len()).map(figure_forecast).collect()
+    // Nothing is said of values that are read as they came.
+    let has_forecast =
+        |(figure, value): (&str, f64)| figure != Metric::DecodeMean.name() || value > 0.0;
+    (0..expected.len())
+        .filter(|&index| has_forecast(expected[index]))
+        .map(figure_forecast)
+        .collect()
 }
 
 /// Requests that follow one another, in as many of the [`BLOCKS`] blocks as their share of all requests, at least one.
@@ -149,23 +158,28 @@ fn split_into_blocks(requests: &[u32], all_request_count: usize) -> impl Iterato
 /// The variance of each figure over the compared number of requests, from its deviations in blocks.
 fn compute_variances(
     blocks: &[&[u32]],
-    expected: FigureValues,
-    request_stats: &[RequestStats],
-) -> [f64; 4] {
-    let mut variances = [0.0; 4];
+    expected: &[(&str, f64)],
+    figures_of: impl Fn(&[u32]) -> FigureValues,
+) -> Vec<f64> {
+    let mut variances = vec![0.0; expected.len()];
     for block in blocks {
         let scale =
             block.len() as f64 / REQUESTS_OF_FORECAST as f64 / (blocks.len().max(2) - 1) as f64;
-        let block_values = compute_figure_values(block, request_stats);
-        for (index, variance) in variances.iter_mut().enumerate() {
-            let ((_, block_value), (_, expected_value)) = (block_values[index], expected[index]);
-            *variance += (block_value - expected_value).powi(2) * scale;
+        let block_and_expected = figures_of(block).into_iter().zip(expected);
+        for (variance, ((_, value), (_, expected_value))) in
+            variances.iter_mut().zip(block_and_expected)
+        {
+            *variance += (value - expected_value).powi(2) * scale;
         }
     }
     variances
 }
 
-fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
+fn compute_figure_values(
+    prepared: &PreparedLog<'_>,
+    requests: &[u32],
+    request_stats: &[RequestStats],
+) -> FigureValues {
     let stats_of_each = requests.iter().map(|&request| &request_stats[request as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
         let sum: u64 = stats_of_each.clone().map(|stats| u64::from(count(stats))).sum();
@@ -176,12 +190,16 @@ fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> Fi
     let added_ms = |percentile_index: usize| {
         added_ns_percentiles.get(percentile_index).map_or(0.0, |&ns| ns as f64 / 1e6)
     };
-    [
+    let decode_ns = prepared.decode_ns(requests.iter().map(|&request| request as usize));
+    let decode_ms = decode_ns.map(|ns| ns as f64 / requests.len().max(1) as f64 / 1e6);
+    let mut values = vec![
         ("calls", mean(|stats| stats.calls)),
         ("keys", mean(|stats| stats.keys)),
         ("added_ms_p50", added_ms(P50_INDEX)),
         ("added_ms_p95", added_ms(P95_INDEX)),
-    ]
+    ];
+    values.extend(decode_ms.map(|decode_ms| (Metric::DecodeMean.name(), decode_ms)));
+    values
 }
 
 /// Six decimals: nanoseconds of a time in milliseconds.
@@ -193,7 +211,7 @@ fn round_to_nanos(value: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::random::Random;
-    use crate::trace::log::{Items, NONE, RequestLog, Requests};
+    use crate::trace::log::{CallTimes, Items, NONE, RequestLog, Requests};
 
     /// A log of requests without items, which two processes serve alternately.
     fn log_of_requests(request_count: usize) -> RequestLog {
@@ -252,7 +270,9 @@ mod tests {
 
     fn is_within(forecasts: &[Forecast], stats: &[RequestStats]) -> bool {
         let all_requests: Vec<u32> = (0..stats.len() as u32).collect();
-        let measured = compute_figure_values(&all_requests, stats);
+        let log = log_of_requests(0);
+        let prepared = PreparedLog::new(&log, |_| true);
+        let measured = compute_figure_values(&prepared, &all_requests, stats);
         forecasts
             .iter()
             .zip(measured)
@@ -295,6 +315,21 @@ mod tests {
             ("added_ms_p95", 1.5, 1.5, 1.5),
         ];
         assert!(values.eq(expected));
+    }
+
+    #[test]
+    fn a_log_that_has_it_gives_a_forecast_of_decoding() {
+        let mut log = log_of_requests(1000);
+        for request in 0..1000 {
+            let decode_us = if request < 500 { 7 } else { 560 };
+            let times = CallTimes { wait_us: 660, decode_us, writes: 0 };
+            log.requests.calls.push(request, Some((&[], times)));
+        }
+        let prepared = PreparedLog::new(&log, |_| true);
+        let forecasts = compute_forecasts(&prepared, &[RequestStats::default(); 1000], 500..1000);
+        let decoding = forecasts.last().unwrap();
+        assert_eq!((&*decoding.figure, decoding.value), ("decode_ms_mean", 0.56));
+        assert_eq!((decoding.low, decoding.high), (0.56, 0.56));
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub struct PreparedLog<'a> {
     /// Whether each item is of it.
     is_never_kept: Vec<bool>,
     pub(super) pages: Vec<u32>,
+    /// How long the values that each kept request read took to decode, in microseconds, [`NONE`] where unknown; empty if
+    /// no call of the log is known.
+    decode_times_us: Vec<u32>,
     pub(super) requests_by_instance: Vec<Vec<u32>>,
     item_starts: Vec<usize>,
     items_of_requests: Vec<u32>,
@@ -72,6 +75,7 @@ impl<'a> PreparedLog<'a> {
             is_never_kept: log.items.keys.iter().map(is_never_kept).collect(),
             never,
             pages: Vec::new(),
+            decode_times_us: Vec::new(),
             requests_by_instance: Vec::new(),
             item_starts: vec![0],
             items_of_requests: Vec::new(),
@@ -93,6 +97,10 @@ impl<'a> PreparedLog<'a> {
             prepared.log_indexes.push(log_index as u32);
             prepared.base_ns.push(u64::from(requests.base_times_us[log_index]) * 1000);
             prepared.pages.push(requests.pages[log_index]);
+            if has_calls {
+                let calls = requests.calls.of(log_index);
+                prepared.decode_times_us.push(calls.map_or(NONE, |(_, times)| times.decode_us));
+            }
             prepared.times_us.push(requests.times_us[log_index]);
             prepared.add_items(request, requests.calls_of(log_index), &mut last_request_of_item);
         }
@@ -175,6 +183,17 @@ impl<'a> PreparedLog<'a> {
     /// How many processes served the requests.
     pub fn instances(&self) -> usize {
         self.requests_by_instance.len()
+    }
+
+    /// How long the values that kept requests read took to decode, in nanoseconds, if that is known of each. It is the
+    /// same under every strategy: a process keeps bytes, decodes them anew for each read, and does not decode what no
+    /// read uses.
+    pub fn decode_ns(&self, requests: impl IntoIterator<Item = usize>) -> Option<u64> {
+        let decode_ns_of = |request: usize| {
+            let decode_us = self.decode_times_us.get(request).filter(|&&us| us != NONE)?;
+            Some(u64::from(*decode_us) * 1000)
+        };
+        requests.into_iter().map(decode_ns_of).sum()
     }
 
     /// The items of a kept request, each once, in order of first use.

@@ -75,14 +75,16 @@ pub fn report(
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let drawn_stats = replay(CostMode::Drawn { seed, dependence });
-        Some(compute_figures(prepared, &drawn_stats, second_half_start..request_count))
+        let requests = second_half_start..request_count;
+        Some(figures_of(prepared, Stats::Simulated(&drawn_stats), requests))
     };
+    let stats = Stats::Simulated(&request_stats);
     Report {
-        all: compute_figures(prepared, &request_stats, 0..request_count),
-        second_half: compute_figures(prepared, &request_stats, second_half_start..request_count),
+        all: figures_of(prepared, stats, 0..request_count),
+        second_half: figures_of(prepared, stats, second_half_start..request_count),
         drawn: drawn_figures(Dependence::Independent),
         comonotone: drawn_figures(Dependence::Comonotone),
-        routes: figures_by_route(prepared, &request_stats, options),
+        routes: figures_by_route(prepared, stats, options),
         kept: KeptSizes {
             fixed_items: fixed.items.len() as u64,
             fixed_bytes: fixed.bytes,
@@ -113,34 +115,49 @@ pub fn report_as_recorded(
             used_keys: items.len() as u32,
         })
     };
-    let stats: Vec<RequestStats> =
+    let request_stats: Vec<RequestStats> =
         prepared.log_indexes.iter().map(stats_of).collect::<Option<_>>()?;
+    let stats = Stats::Measured(&request_stats);
     let (request_count, second_half_start) = (prepared.len(), prepared.second_half_start());
     Some(Report {
-        all: compute_figures(prepared, &stats, 0..request_count),
-        second_half: compute_figures(prepared, &stats, second_half_start..request_count),
-        routes: figures_by_route(prepared, &stats, options),
+        all: figures_of(prepared, stats, 0..request_count),
+        second_half: figures_of(prepared, stats, second_half_start..request_count),
+        routes: figures_by_route(prepared, stats, options),
         second_half_ns: (second_half_start..request_count)
-            .map(|request| (stats[request].added_ns, prepared.base_ns[request]))
+            .map(|request| (request_stats[request].added_ns, prepared.base_ns[request]))
             .collect(),
         ..Report::default()
     })
 }
 
+/// What each request needed: a wait that was measured contains decoding.
+#[derive(Debug, Clone, Copy)]
+enum Stats<'a> {
+    Simulated(&'a [RequestStats]),
+    Measured(&'a [RequestStats]),
+}
+
+fn figures_of(
+    prepared: &PreparedLog<'_>,
+    stats: Stats<'_>,
+    requests: impl Iterator<Item = usize> + Clone,
+) -> Figures {
+    let (Stats::Simulated(request_stats) | Stats::Measured(request_stats)) = stats;
+    let decode_ns = prepared.decode_ns(requests.clone());
+    let figures = compute_figures(prepared, request_stats, requests);
+    figures.with_decoding(decode_ns, matches!(stats, Stats::Measured(_)))
+}
+
 fn figures_by_route(
     prepared: &PreparedLog<'_>,
-    request_stats: &[RequestStats],
+    stats: Stats<'_>,
     options: ReportOptions<'_>,
 ) -> Vec<(Figures, Figures)> {
     let route_figures = |route: usize, first_request: usize| {
         let is_on_route = move |request: &usize| {
             options.route_of[prepared.log_indexes[*request] as usize] as usize == route
         };
-        compute_figures(
-            prepared,
-            request_stats,
-            (first_request..prepared.len()).filter(is_on_route),
-        )
+        figures_of(prepared, stats, (first_request..prepared.len()).filter(is_on_route))
     };
     (0..options.route_count)
         .map(|route| (route_figures(route, 0), route_figures(route, prepared.second_half_start())))

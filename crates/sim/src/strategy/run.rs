@@ -392,7 +392,7 @@ impl<'a> CallCosts<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{ReportOptions, report, report_as_recorded};
+    use super::super::report::{Report, ReportOptions, report, report_as_recorded};
     use super::*;
     use crate::trace::log::{CallTimes, Items, RequestLog, Requests};
 
@@ -476,12 +476,32 @@ mod tests {
     }
 
     #[test]
+    fn decoding_takes_as_long_under_every_strategy_and_is_unknown_for_logs_without_it() {
+        let figures = |log: &RequestLog, notation: &str| {
+            let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0)]).unwrap();
+            let prepared = PreparedLog::new(log, |_| true);
+            report(&prepared, &cost, &notation.parse().unwrap(), OPTIONS)
+        };
+        let log = log_with_calls(Some(&[3, 1, 1]));
+        for notation in ["remote", "lru:4", "fixed:2+together:50"] {
+            let Report { all, second_half, .. } = figures(&log, notation);
+            assert_eq!((all.decode_ns, second_half.decode_ns), (Some(200_000), Some(100_000)));
+            assert_eq!(all.cache_ns, all.added_ns + 200_000, "{notation}");
+            assert_eq!(all.decode_ms(), Some(0.1));
+        }
+        let all = figures(&log_with_calls(None), "lru:4").all;
+        assert_eq!((all.decode_ns, all.decode_ms(), all.cache_ns), (None, None, all.added_ns));
+    }
+
+    #[test]
     fn as_recorded_has_the_calls_and_the_measured_wait() {
         let log = log_with_calls(Some(&[3, 1, 1]));
         let prepared = PreparedLog::new(&log, |_| true);
         let recorded = report_as_recorded(&prepared, &log.requests, OPTIONS).unwrap().all;
         assert_eq!((recorded.calls, recorded.keys, recorded.bytes), (8, 10, 1000));
-        assert!((recorded.added_ms() - 0.3).abs() < 1e-9);
+        assert_eq!(recorded.added_ns, 600_000, "the whole wait, in which values were decoded");
+        assert_eq!((recorded.decode_ns, recorded.cache_ns), (Some(200_000), 600_000));
+        assert!((recorded.wait_ms() - 0.2).abs() < 1e-9);
         let without = log_with_calls(None);
         let prepared = PreparedLog::new(&without, |_| true);
         assert!(report_as_recorded(&prepared, &without.requests, OPTIONS).is_none());

@@ -28,6 +28,8 @@ pub struct RequestCost {
     pub bytes: u64,
     /// Time that its reads waited for them, in nanoseconds.
     pub added_ns: u64,
+    /// Time in which its values were decoded, in nanoseconds.
+    pub decode_ns: u64,
     /// Whether a key could not be read: then the request counts only as failed, for an outage is not an effect of a
     /// strategy.
     pub has_failed: bool,
@@ -44,6 +46,8 @@ pub struct Block {
     pub keys: u64,
     /// Their added time in nanoseconds.
     pub added_ns: u64,
+    /// The time in which their values were decoded, in nanoseconds.
+    pub decode_ns: u64,
 }
 
 impl Block {
@@ -52,6 +56,7 @@ impl Block {
         self.calls += other.calls;
         self.keys += other.keys;
         self.added_ns += other.added_ns;
+        self.decode_ns += other.decode_ns;
     }
 }
 
@@ -96,6 +101,7 @@ impl GroupCounts {
             calls: cost.calls.into(),
             keys: cost.keys.into(),
             added_ns: cost.added_ns,
+            decode_ns: cost.decode_ns,
         };
         self.sum.add(request);
         self.bytes += cost.bytes;
@@ -165,7 +171,8 @@ mod tests {
     use super::*;
 
     fn cost(calls: u32, added_ns: u64) -> RequestCost {
-        RequestCost { calls, keys: 2 * calls, bytes: 100, added_ns, has_failed: false }
+        let decode_ns = added_ns / 2;
+        RequestCost { calls, keys: 2 * calls, bytes: 100, added_ns, decode_ns, has_failed: false }
     }
 
     #[test]

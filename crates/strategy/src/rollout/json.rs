@@ -78,19 +78,21 @@ fn near_json(
 }
 
 fn group_json(group: &GroupCounts) -> String {
-    let Block { requests, calls, keys, added_ns } = group.sum;
+    let Block { requests, calls, keys, added_ns, decode_ns } = group.sum;
     let added_ns_counts =
         group.added_ns_counts().map(|(bucket_ns, count)| format!("[{bucket_ns},{count}]"));
     let blocks = group.blocks().iter().map(|block| {
         format!("[{},{},{},{}]", block.requests, block.calls, block.keys, block.added_ns)
     });
+    let decode_ns_of_blocks = group.blocks().iter().map(|block| block.decode_ns.to_string());
     format!(
         "{{\"requests\":{requests},\"failed_requests\":{},\"calls\":{calls},\"keys\":{keys},\"bytes\":{},\
-         \"added_ns\":{added_ns},\"added_ns_counts\":[{}],\"blocks\":[{}]}}",
+         \"added_ns\":{added_ns},\"decode_ns\":{decode_ns},\"added_ns_counts\":[{}],\"blocks\":[{}],\"decode_ns_of_blocks\":[{}]}}",
         group.failed_requests,
         group.bytes,
         added_ns_counts.collect::<Vec<_>>().join(","),
         blocks.collect::<Vec<_>>().join(","),
+        decode_ns_of_blocks.collect::<Vec<_>>().join(","),
     )
 }
 
@@ -126,7 +128,14 @@ mod tests {
         let mut process_rollout =
             ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
         let group = process_rollout.begin_request();
-        let cost = RequestCost { calls: 2, keys: 3, bytes: 10, added_ns: 100, has_failed: false };
+        let cost = RequestCost {
+            calls: 2,
+            keys: 3,
+            bytes: 10,
+            added_ns: 100,
+            decode_ns: 40,
+            has_failed: false,
+        };
         let checks = ValueChecks { compared: 7, differing: 2, wrong: 0, bound_ms: 0 };
         process_rollout.count_value_checks(&checks);
         process_rollout.end_request(group, Some("/a\""), &cost, NearContent::COMPLETE);
@@ -138,9 +147,10 @@ mod tests {
             r#""disabled":null,"warm_up_requests":0,"#,
             r#""forecast":[{"figure":"calls\"\\\u0001","value":2.5,"low":2,"high":3}],"#,
             r#""groups":{"strategy":{"requests":1,"failed_requests":0,"calls":2,"keys":3,"bytes":10,"#,
-            r#""added_ns":100,"added_ns_counts":[[100,1]],"blocks":[[1,2,3,100]]},"#,
+            r#""added_ns":100,"decode_ns":40,"added_ns_counts":[[100,1]],"blocks":[[1,2,3,100]],"#,
+            r#""decode_ns_of_blocks":[40]},"#,
             r#""control":{"requests":0,"failed_requests":0,"calls":0,"keys":0,"bytes":0,"#,
-            r#""added_ns":0,"added_ns_counts":[],"blocks":[]}},"#,
+            r#""added_ns":0,"decode_ns":0,"added_ns_counts":[],"blocks":[],"decode_ns_of_blocks":[]}},"#,
             r#""routes":[{"route":"/a\"","strategy":[1,100,0.00000001],"control":[0,0,0]}],"#,
             r#""value_checks":{"compared":7,"differing":2,"wrong":0,"bound_ms":0},"#,
             r#""near_fill":0.5,"near_growing":false,"kept_calls":2,"kept_keys":30}"#,

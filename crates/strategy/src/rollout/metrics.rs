@@ -25,11 +25,20 @@ pub enum Metric {
     AddedP50,
     /// Its 95th percentile.
     AddedP95,
+    /// Mean of the time in which the values of a request are decoded, in milliseconds; there is none where nothing was
+    /// decoded that takes time.
+    DecodeMean,
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 5] =
-    [Metric::Calls, Metric::Keys, Metric::AddedMean, Metric::AddedP50, Metric::AddedP95];
+pub const METRICS: [Metric; 6] = [
+    Metric::Calls,
+    Metric::Keys,
+    Metric::AddedMean,
+    Metric::AddedP50,
+    Metric::AddedP95,
+    Metric::DecodeMean,
+];
 
 /// A metric and the interval in which the true one lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,6 +60,7 @@ impl Metric {
             Self::AddedMean => "added_ms_mean",
             Self::AddedP50 => "added_ms_p50",
             Self::AddedP95 => "added_ms_p95",
+            Self::DecodeMean => "decode_ms_mean",
         }
     }
 
@@ -61,16 +71,16 @@ impl Metric {
 
     /// Whether it depends on how fast servers and network are at the moment.
     pub const fn is_time(self) -> bool {
-        matches!(self, Self::AddedMean | Self::AddedP50 | Self::AddedP95)
+        !matches!(self, Self::Calls | Self::Keys)
     }
 
     /// The metric of a group; `None` without requests.
     pub fn value(self, group: &GroupCounts) -> Option<f64> {
-        if group.sum.requests == 0 {
+        if group.sum.requests == 0 || (self == Self::DecodeMean && group.sum.decode_ns == 0) {
             return None;
         }
         Some(match self {
-            Self::Calls | Self::Keys | Self::AddedMean => self.mean(&group.sum),
+            Self::Calls | Self::Keys | Self::AddedMean | Self::DecodeMean => self.mean(&group.sum),
             Self::AddedP50 => added_ms_at(group, 0.5),
             Self::AddedP95 => added_ms_at(group, 0.95),
         })
@@ -79,7 +89,9 @@ impl Metric {
     /// The metric of a group with its interval; `None` if the requests are too few.
     pub fn estimate(self, group: &GroupCounts) -> Option<Estimate> {
         match self {
-            Self::Calls | Self::Keys | Self::AddedMean => self.estimate_of_mean(group),
+            Self::Calls | Self::Keys | Self::AddedMean | Self::DecodeMean => {
+                self.estimate_of_mean(group)
+            }
             Self::AddedP50 => estimate_of_percentile(group, 0.5),
             Self::AddedP95 => estimate_of_percentile(group, 0.95),
         }
@@ -101,6 +113,7 @@ impl Metric {
             Self::Calls => block.calls as f64,
             Self::Keys => block.keys as f64,
             Self::AddedMean | Self::AddedP50 | Self::AddedP95 => block.added_ns as f64 / 1e6,
+            Self::DecodeMean => block.decode_ns as f64 / 1e6,
         };
         sum / block.requests.max(1) as f64
     }
@@ -191,6 +204,7 @@ mod tests {
                 keys: 3,
                 bytes: 0,
                 added_ns: added_us * 1000,
+                decode_ns: 0,
                 has_failed: false,
             });
         }

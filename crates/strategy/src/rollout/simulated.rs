@@ -58,6 +58,7 @@ impl Traffic {
             keys: calls * 2,
             bytes: u64::from(calls) * 1000,
             added_ns: (added_ns * self.time_factor) as u64,
+            decode_ns: u64::from(calls) * 20_000,
             has_failed: false,
         }
     }

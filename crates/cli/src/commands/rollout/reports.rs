@@ -112,17 +112,32 @@ struct Group {
     added_ns_counts: Vec<(u64, u64)>,
     /// Requests, calls, keys and added nanoseconds of each block.
     blocks: Vec<(u64, u64, u64, u64)>,
+    // What follows is not in reports of earlier versions.
+    #[serde(default)]
+    decode_ns: u64,
+    /// Nanoseconds in which values were decoded, of each block.
+    #[serde(default)]
+    decode_ns_of_blocks: Vec<u64>,
 }
 
 impl Group {
     fn to_counts(&self) -> GroupCounts {
-        let new_block =
-            |(requests, calls, keys, added_ns)| Block { requests, calls, keys, added_ns };
-        let sum = new_block((self.requests, self.calls, self.keys, self.added_ns));
+        let new_block = |((requests, calls, keys, added_ns), decode_ns)| Block {
+            requests,
+            calls,
+            keys,
+            added_ns,
+            decode_ns,
+        };
+        let sum =
+            new_block(((self.requests, self.calls, self.keys, self.added_ns), self.decode_ns));
+        let decode_ns_of_blocks = self.decode_ns_of_blocks.iter().copied();
+        let blocks = self.blocks.iter().copied();
+        let blocks = blocks.zip(decode_ns_of_blocks.chain(std::iter::repeat(0)));
         GroupCounts::from_parts(
             (sum, self.bytes, self.failed_requests),
             self.added_ns_counts.iter().copied(),
-            self.blocks.iter().copied().map(new_block).collect(),
+            blocks.map(new_block).collect(),
         )
     }
 }

@@ -16,7 +16,8 @@ use super::describe::describe;
 use super::fixed_items::{FixedItems, find_unknown_sizes};
 use super::load::LoadedLog;
 use super::table::{
-    format_percent, format_percent_with_interval, list_left_out_notes, select_columns,
+    find_unknown_decoding, format_decoding, format_percent, format_percent_with_interval,
+    list_left_out_notes, select_columns,
 };
 use super::{Args, NamedStrategy, TableLimits, choice, document, print};
 use crate::files::write_atomically;
@@ -149,7 +150,7 @@ fn write_files(
 fn compute_today_ms(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> f64 {
     let options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
     let today = report(prepared, &loaded.cost_model, &Strategy::default(), options);
-    today.second_half.added_ms()
+    today.second_half.wait_ms()
 }
 
 /// The added time of the candidates in one evaluation.
@@ -246,6 +247,7 @@ fn build_page(
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
     notes.extend(find_unknown_sizes(prepared).map(|(_, note)| note));
+    notes.extend(find_unknown_decoding(prepared));
     notes.extend(list_left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
@@ -271,28 +273,30 @@ fn format_sentence(args: &Args, (points, today_ms): (&[FrontPoint], f64)) -> Str
         best.hindsight_ms.map_or(String::new(), |ms| format!("; hindsight could reach {ms:.2} ms"));
     if best.report.kept.bytes() == 0 {
         return format!(
-            "Today: {today_ms:.2} ms added a request. Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
+            "Today: {today_ms:.2} ms added a request. Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.{}",
             args.memory,
             best.named.notation,
-            best.report.second_half.added_ms(),
+            best.report.second_half.wait_ms(),
+            format_decoding(&best.report),
         );
     }
     let keeps_nothing = if first.report.kept.bytes() == 0 {
         format!(
             " Keeping nothing, so that no value is stale, `{}` adds {:.2} ms.",
             first.named.notation,
-            first.report.second_half.added_ms()
+            first.report.second_half.wait_ms()
         )
     } else {
         String::new()
     };
     format!(
-        "Today: {today_ms:.2} ms added a request.{keeps_nothing} Within {} a process `{}` does best: {:.2} ms and {} at least 50 % slower{hindsight_text}. In words: {}.",
+        "Today: {today_ms:.2} ms added a request.{keeps_nothing} Within {} a process `{}` does best: {:.2} ms and {} at least 50 % slower{hindsight_text}. In words: {}.{}",
         args.memory,
         best.named.notation,
-        best.report.second_half.added_ms(),
+        best.report.second_half.wait_ms(),
         format_percent_with_interval(&best.report.second_half),
-        describe(&best.named.strategy, &best.report.kept)
+        describe(&best.named.strategy, &best.report.kept),
+        format_decoding(&best.report)
     )
 }
 
@@ -316,7 +320,7 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
         let mut cells = vec![
             format_short_bytes(point.memory_bytes),
             point.named.notation.clone(),
-            format!("{:.3}", figures.added_ms()),
+            format!("{:.3}", figures.wait_ms()),
             point.hindsight_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.3}")),
             format!("{:.2}", figures.calls as f64 / figures.requests.max(1) as f64),
         ];
@@ -352,7 +356,7 @@ fn build_chart(points: &[FrontPoint]) -> Chart {
         y_label: "added time (ms a request)".into(),
         series: vec![
             new_series("chosen on the past, evaluated on the second half", |point| {
-                Some(point.report.second_half.added_ms())
+                Some(point.report.second_half.wait_ms())
             }),
             new_series("in hindsight", |point| point.hindsight_ms),
         ],

@@ -45,7 +45,9 @@ pub(super) fn build_page(
 }
 
 /// The columns of the table of strategies that fit 80 characters.
-const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 3, 5, 7, 11];
+const NARROW_COLUMNS: [usize; 8] = [0, 1, 2, 3, 5, DECODE_COLUMN, 8, 12];
+/// The column of decoding, which is left out where nothing was decoded that takes time.
+const DECODE_COLUMN: usize = 6;
 
 /// The given columns of a table, with another title.
 pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> Table {
@@ -62,18 +64,24 @@ pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> T
 fn sort_best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
     let mut strategy_reports: Vec<&(NamedStrategy, Report)> =
         replays.strategy_reports.iter().collect();
-    strategy_reports.sort_by_key(|(_, report)| report.second_half.added_ns);
+    strategy_reports.sort_by_key(|(_, report)| report.second_half.cache_ns);
     strategy_reports
 }
 
 fn build_strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
     let table = build_wide_strategies_table(replays);
+    let has_decoding =
+        replays.strategy_reports.iter().any(|(_, report)| report.second_half.decode_ms().is_some());
+    let select = |columns: &mut dyn Iterator<Item = usize>, title: &str| {
+        let columns = columns.filter(|&column| has_decoding || column != DECODE_COLUMN);
+        select_columns(&table, &columns.collect::<Vec<_>>(), title)
+    };
     if table_limits.has_all_columns {
-        return table;
+        return select(&mut (0..table.header.len()), &table.title);
     }
     let title = "Second half of the requests, least added time first. Per request: calls, keys, added ms. p95: added / \
                  base. >=50 %: share of requests slower by at least that much (--wide: all percentiles)";
-    select_columns(&table, &NARROW_COLUMNS, title)
+    select(&mut NARROW_COLUMNS.into_iter(), title)
 }
 
 fn build_wide_strategies_table(replays: &Replays) -> Table {
@@ -84,6 +92,7 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
         "keys",
         "used keys",
         "added ms",
+        "decode ms",
         "p50",
         "p95",
         "p99",
@@ -109,7 +118,8 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
             per_request(figures.keys),
             used_share,
         ];
-        cells.push(format!("{:.3}", figures.added_ms()));
+        cells.push(format!("{:.3}", figures.wait_ms()));
+        cells.push(figures.decode_ms().map_or_else(|| "-".into(), |ms| format!("{ms:.3}")));
         cells.extend([2, 5, 6].map(|percentile_index| {
             figures
                 .slowdown_pct
@@ -140,7 +150,7 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     let mut indexes_worst_first: Vec<usize> =
         (0..routes.len()).filter(|&route_index| first_figures(route_index).requests > 0).collect();
     indexes_worst_first
-        .sort_by(|&a, &b| first_figures(b).added_ms().total_cmp(&first_figures(a).added_ms()));
+        .sort_by(|&a, &b| first_figures(b).wait_ms().total_cmp(&first_figures(a).wait_ms()));
     let format_row = |&route_index: &usize| {
         let under_first = first_figures(route_index);
         let (_, under_best) = &best_report.routes[route_index];
@@ -148,9 +158,9 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
             routes[route_index].clone(),
             under_first.requests.to_string(),
             format_percent(under_first.requests as f64 / total_requests as f64),
-            format!("{:.3}", under_first.added_ms()),
+            format!("{:.3}", under_first.wait_ms()),
             format_percent_with_interval(under_first),
-            format!("{:.3}", under_best.added_ms()),
+            format!("{:.3}", under_best.wait_ms()),
             format_percent_with_interval(under_best),
         ]
     };
@@ -218,18 +228,37 @@ pub(super) fn format_sentence(replays: &Replays) -> String {
             "no other strategy here"
         };
         return format!(
-            "{first_clause}, and {others} adds less time. In words: {}.",
-            describe(&best_named.strategy, &best_report.kept)
+            "{first_clause}, and {others} adds less time. In words: {}.{}",
+            describe(&best_named.strategy, &best_report.kept),
+            format_decoding(first_report)
         );
     }
     format!(
         "{first_clause}; `{}` adds the least time, {:.2} ms a request instead of {:.2}, with {}. In words: {}.",
         best_named.notation,
-        best_report.second_half.added_ms(),
-        first_report.second_half.added_ms(),
+        best_report.second_half.wait_ms(),
+        first_report.second_half.wait_ms(),
         format_slower(best_report),
         describe(&best_named.strategy, &best_report.kept)
-    )
+    ) + &format_decoding(first_report)
+}
+
+/// What decoding adds under every strategy, as a sentence; nothing where nothing was decoded that takes time.
+pub(super) fn format_decoding(report: &Report) -> String {
+    report.second_half.decode_ms().map_or_else(String::new, |decode_ms| {
+        format!(
+            " Under every strategy decoding takes another {decode_ms:.2} ms, as it did when the requests were recorded: \
+             a process keeps bytes."
+        )
+    })
+}
+
+/// That a log does not have how long decoding takes.
+pub(super) fn find_unknown_decoding(prepared: &PreparedLog<'_>) -> Option<String> {
+    prepared.decode_ns(0..prepared.len()).is_none().then(|| {
+        "How long the values take to decode is not in this log: times are those of calls alone."
+            .to_owned()
+    })
 }
 
 fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> Vec<String> {
@@ -240,6 +269,7 @@ fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays)
         prepared.instances()
     )];
     notes.extend(find_unknown_sizes(prepared).map(|(_, note)| note));
+    notes.extend(find_unknown_decoding(prepared));
     if !has_parents(prepared) {
         notes.push(
             "No item has a parent: the usual strategies that fetch children are left out."

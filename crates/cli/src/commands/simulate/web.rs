@@ -38,7 +38,7 @@ fn build_slowdown_chart(replays: &Replays) -> Chart {
     let mut compared_strategies: Vec<&(NamedStrategy, Report)> =
         replays.strategy_reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
-    compared_strategies[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
+    compared_strategies[1..].sort_by_key(|(_, report)| report.second_half.cache_ns);
     compared_strategies.truncate(CURVES_MAX);
     Chart {
         title: "How many requests get slower, and by how much (second half)".into(),
@@ -77,8 +77,7 @@ fn build_survival_series(notation: &str, report: &Report) -> Series {
 fn build_memory_chart(replays: &Replays) -> Chart {
     let mut series_by_kind: Vec<Series> = Vec::new();
     for (named, report) in &replays.strategy_reports {
-        let point =
-            (report.kept.bytes() as f64 / f64::from(1 << 20), report.second_half.added_ms());
+        let point = (report.kept.bytes() as f64 / f64::from(1 << 20), report.second_half.wait_ms());
         let label = remove_amounts(&named.notation);
         match series_by_kind.iter_mut().find(|series| series.label == label) {
             Some(series) => series.points.push(point),

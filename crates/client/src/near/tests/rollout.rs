@@ -1,6 +1,7 @@
 //! A strategy in a share of the requests: what each group reads, what is counted, and how a bad one is disabled.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy};
 
@@ -313,4 +314,24 @@ fn comparisons_need_keys_and_one_call_for_many_of_them() {
         request_of(&mut unchecked, "a");
     }
     assert_eq!(unchecked.take_fetched_keys(), ["a"]);
+}
+
+#[test]
+fn the_time_of_decoding_counts_for_the_group_of_the_request_and_not_as_its_wait() {
+    let mut client = client_under_rollout("strategy lru:9", 0.5, ShareBy::Request);
+    for _ in 0..2000 {
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a"]);
+        scope.add_decode_time(Duration::from_micros(200));
+        scope.add_decode_time(Duration::from_micros(360));
+        scope.end();
+    }
+    let process_cache = client.near.current();
+    let state = process_cache.state();
+    let groups = state.process_rollout().groups();
+    for group in [&groups.control, &groups.strategy] {
+        assert!(group.sum.requests > 0);
+        assert_eq!(group.sum.decode_ns, group.sum.requests * 560_000);
+        assert_eq!(group.sum.added_ns, 0);
+    }
 }
