@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0
 """How long a memcached may take until it listens, on a machine with other work."""
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests, which live to the end, out of each later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
