@@ -326,7 +326,8 @@ mod tests {
             log.requests.calls.push(request, Some((&[], times)));
         }
         let prepared = PreparedLog::new(&log, |_| true);
-        let forecasts = compute_forecasts(&prepared, &[RequestStats::default(); 1000], 500..1000);
+        let forecasts =
+            compute_forecasts(&prepared, &vec![RequestStats::default(); 1000], 500..1000);
         let decoding = forecasts.last().unwrap();
         assert_eq!((&*decoding.figure, decoding.value), ("decode_ms_mean", 0.56));
         assert_eq!((decoding.low, decoding.high), (0.56, 0.56));

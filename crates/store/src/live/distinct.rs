@@ -2,6 +2,8 @@
 //!
 //! A smaller sample of the sampled keys: those with the lowest tags, fewer of them whenever the table is full.
 
+use std::hash::BuildHasherDefault;
+
 use super::hash_map::HashedKeyMap;
 use super::items::SampledKey;
 use super::miniature::StoredItem;
@@ -31,7 +33,7 @@ pub(super) struct DistinctKeys {
 
 impl Default for DistinctKeys {
     fn default() -> Self {
-        let keys = HashedKeyMap::with_capacity_and_hasher(KEYS_MAX, Default::default());
+        let keys = HashedKeyMap::with_capacity_and_hasher(KEYS_MAX, BuildHasherDefault::default());
         DistinctKeys { keys, tag_max: u32::MAX }
     }
 }

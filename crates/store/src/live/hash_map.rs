@@ -13,7 +13,9 @@ pub(super) struct SpreadHasher(u64);
 
 impl Hasher for SpreadHasher {
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
     }
 
     fn write_u32(&mut self, number: u32) {
