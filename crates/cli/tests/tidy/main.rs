@@ -2,11 +2,12 @@
 //!
 //! The files are those that git knows or would add. The rules: which crates use which (`crates`), no cycles among
 //! modules (`modules`), no retired words in names (`names`), the opening sentence of each source file, `unsafe` in its
-//! folder, licences and versions of other packages (`packages`), no path of a private machine, no undeclared source
-//! file, no unfinished work.
+//! folder, licences and versions of other packages (`packages`), the names that `make` takes (`makefile`), no path of a
+//! private machine, no undeclared source file, no unfinished work.
 
 mod crates;
 mod graph;
+mod makefile;
 mod module_check_tests;
 mod modules;
 mod names;
@@ -164,19 +165,4 @@ fn no_file_marks_unfinished_work() {
         }
     }
     assert_none(&findings, "unfinished work belongs in an issue, not in a comment");
-}
-
-#[test]
-fn every_makefile_target_has_a_description() {
-    let makefile = read("Makefile").unwrap();
-    let phony = makefile.lines().filter_map(|line| line.strip_prefix(".PHONY: "));
-    let has_description = |target: &&str| {
-        makefile.lines().any(|line| line.starts_with(&format!("{target}:")) && line.contains("## "))
-    };
-    let findings: Vec<String> = phony
-        .flat_map(str::split_whitespace)
-        .filter(|target| !has_description(target))
-        .map(str::to_owned)
-        .collect();
-    assert_none(&findings, "each target has a description");
 }
