@@ -279,39 +279,46 @@ fn a_read_test_whose_gets_mostly_miss_warns() {
 
 #[test]
 fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files() {
+    check_disconnect_midway(false);
+}
+
+#[test]
+fn a_server_that_disconnects_midway_leaves_the_comparison_so_far_and_the_old_files() {
+    check_disconnect_midway(true);
+}
+
+fn check_disconnect_midway(is_compared: bool) {
     let folder = tempfile::tempdir().unwrap();
     let page_path = folder.path().join("bench.html");
     std::fs::write(&page_path, "old").unwrap();
     let first_server = Server::start(&[]);
     let first_address = format!("127.0.0.1:{}", first_server.port());
-    for is_compared in [false, true] {
-        let server = Server::start(&[]);
-        let address = format!("127.0.0.1:{}", server.port());
-        let targets: &[&str] =
-            if is_compared { &[&first_address, "--vs", &address] } else { &[&address] };
-        let bench = glasscache()
-            .arg("bench")
-            .args(targets)
-            .args(["--for", "60s", "--warm-up", "10ms", "--keys", "100"])
-            .args(["--connections", "2", "--json", "--html"])
-            .arg(&page_path)
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        // Long enough for some rounds of both on a busy machine.
-        std::thread::sleep(std::time::Duration::from_secs(5));
-        drop(server);
-        let output = bench.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(3));
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(document["result"]["requests"].as_u64() > Some(0));
-        assert_eq!(document["result"]["ratio"].is_object(), is_compared);
-        let message = document["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with(&format!("{address}: ")), "{message}");
-        assert!(message.contains("what was measured before is printed"));
-        assert_eq!(std::fs::read_to_string(&page_path).unwrap(), "old");
-    }
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let targets: &[&str] =
+        if is_compared { &[&first_address, "--vs", &address] } else { &[&address] };
+    let bench = glasscache()
+        .arg("bench")
+        .args(targets)
+        .args(["--for", "60s", "--warm-up", "10ms", "--keys", "100"])
+        .args(["--connections", "2", "--json", "--html"])
+        .arg(&page_path)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Long enough for some rounds of both on a busy machine.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    drop(server);
+    let output = bench.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["result"]["requests"].as_u64() > Some(0));
+    assert_eq!(document["result"]["ratio"].is_object(), is_compared);
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("{address}: ")), "{message}");
+    assert!(message.contains("what was measured before is printed"));
+    assert_eq!(std::fs::read_to_string(&page_path).unwrap(), "old");
 }
 
 #[test]
