@@ -204,21 +204,21 @@ fn a_whole_value_is_stored_before_the_halves_of_others_are_complete() {
 /// in the middle of theirs, and go on sending.
 #[test]
 fn a_whole_value_is_stored_before_values_for_which_memory_is_reserved() {
-    // With this memory values of this size are not received into the store.
     let setup = Setup::with_memory(1024, 64 << 20);
     let value_bytes = 60_000;
     let request = set_request("part", value_bytes);
-    let mut peers: Vec<Client> = (0..200).map(|_| setup.client()).collect();
+    // The first values are received into the store; the others take all that is left of the memory, and some wait.
+    let mut peers: Vec<Client> = (0..260).map(|_| setup.client()).collect();
     for client in &mut peers {
         send_incomplete_request(client, &request[..30_000]);
     }
     let mut honest = setup.client();
     honest.write_all(&set_request("honest", value_bytes)).unwrap();
     honest.flush().unwrap();
-    honest.sock.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    honest.sock.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
     let mut reply = [0; 8];
-    // Those that send something in each round are not stalled, and have sent two thirds of their values before the last.
-    let is_stored = (0..3).any(|_| {
+    // After two seconds it would be received in any case. Those that send something meanwhile are not closed for it.
+    let is_stored = (0..2).any(|_| {
         if honest.read_exact(&mut reply).is_ok() {
             return true;
         }
