@@ -15,7 +15,7 @@ thread_local! {
     /// How long this thread has decoded values since the last recorded call began or ended.
     static DECODE_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
-    /// Whether this thread measures how long it decodes values, though no block may record.
+    /// Whether this thread measures decoding although no block of a recorder is open.
     static MEASURES_DECODING: Cell<bool> = const { Cell::new(false) };
 }
 

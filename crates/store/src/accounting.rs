@@ -144,7 +144,7 @@ impl ItemAccounting {
         self.release_record(item);
     }
 
-    /// Releases the record of an item, without its pieces, that no slot names any more.
+    /// Releases the record of an item that no slot refers to any more, without its pieces.
     #[inline]
     fn release_record(&self, item: &LocatedItem) {
         self.store.segments.count_dead(item.addr, self.store.record_bytes(item));

@@ -35,8 +35,8 @@ impl LocatedItem {
         self.addr.plus(self.header_bytes + self.header.key_bytes)
     }
 
-    /// Whether it adds the same to every count as the other, so that one in place of the other changes none. Not known of
-    /// an item in pieces.
+    /// Whether both items contribute the same to all counts, so that replacing one by the other changes none; false for
+    /// items in pieces.
     #[inline]
     pub(crate) fn is_counted_like(&self, other: &LocatedItem) -> bool {
         let counted = |item: &LocatedItem| {
@@ -279,7 +279,7 @@ impl Store {
     }
 }
 
-/// Records in a state word, which is `old_word`, the time of a use by the base time of the segment, and a mark.
+/// Updates the access time, relative to the base time of the segment, and a mark in a state word that was `old_word`.
 #[inline]
 pub(crate) fn replace_access(
     state_word: &AtomicU16,

@@ -166,7 +166,7 @@ fn to_units(share: f64) -> u32 {
 
 /// A setting of S4-FIFO that is unknown or out of its range.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("\"{given}\" is no setting of S4-FIFO: expected {expected}")]
+#[error("\"{given}\" is not a setting of S4-FIFO: expected {expected}")]
 pub struct InvalidS4FifoSetting {
     given: String,
     expected: &'static str,

@@ -72,7 +72,7 @@ fn parse_errors_name_the_problem() {
     }
     assert_eq!(
         message("s4fifo:9:small=2"),
-        "strategy `s4fifo:9:small=2`: \"small=2\" is no setting of S4-FIFO: expected a share from 0.0001 to 0.9999"
+        "strategy `s4fifo:9:small=2`: \"small=2\" is not a setting of S4-FIFO: expected a share from 0.0001 to 0.9999"
     );
     assert_eq!(
         message("remote+lru:10"),

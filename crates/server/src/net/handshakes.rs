@@ -123,7 +123,7 @@ enum HandshakeState {
     ProxyHeader(OwnedFd, ClientCertificate),
     /// The client has sent nothing, so nothing but its socket is kept.
     Silent(OwnedFd, ClientCertificate),
-    /// TLS has begun, when memory for it was granted.
+    /// TLS has begun, with the time when its memory was granted.
     Tls(Box<TlsStream>, Instant),
     /// The handshake is complete, and the connection waits for the memory of an open one.
     Complete(Box<TlsStream>, bool),
@@ -186,9 +186,9 @@ impl HandshakeState {
     }
 }
 
-/// The one of several handshakes, each with its serial number, memory and since when it has that, which takes most memory
-/// and has had it for [`KEPT_TIME`]: the oldest of those that take the same. The time that it waited for memory does not
-/// count, since its client waited for the server.
+/// The serial number and memory of the handshake that takes most memory, among those that have had their memory for at
+/// least [`KEPT_TIME`]; the oldest if several take the same. Each is given with its serial number, its memory in bytes and
+/// the time when it was granted: a client that waited for memory waited for the server, so that time does not count.
 fn largest_handshake(
     handshakes: impl Iterator<Item = (u64, usize, Instant)>,
     now: Instant,

@@ -21,7 +21,7 @@ pub(crate) struct HeldMemory {
     last_upload_plus_one: AtomicU64,
     /// Bytes of values, replies and input that it holds in memory, copied or in place.
     bytes: AtomicU64,
-    /// Bytes of these that its peer has sent of a command that is incomplete.
+    /// Bytes received so far of an incomplete command.
     received_bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
     last_progress_s: AtomicU32,
@@ -38,7 +38,7 @@ pub(crate) struct HeldMemorySnapshot {
     /// The second of its last progress.
     pub(crate) last_progress_s: u32,
     pub(crate) bytes: u64,
-    /// Bytes that its peer has sent of a command that is incomplete, for all of which memory may be reserved.
+    /// Bytes received so far of an incomplete command; `bytes` may include a reservation for all of it.
     pub(crate) received_bytes: u64,
     /// Whether it waits for memory itself.
     pub(crate) is_waiting: bool,
@@ -49,8 +49,8 @@ impl HeldMemory {
         self.last_upload_plus_one.store(id + 1, Ordering::Relaxed);
     }
 
-    /// Records the memory that the connection holds after it was served, how much of it was received of an incomplete
-    /// command, and the bytes moved meanwhile. Only its worker calls this.
+    /// Records the memory that the connection holds after it was served, the bytes received of an incomplete command,
+    /// and the bytes moved meanwhile. Only its worker calls this.
     pub(crate) fn record_held_bytes(
         &self,
         bytes: u64,

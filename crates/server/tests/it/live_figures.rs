@@ -97,7 +97,7 @@ fn a_server_under_load_reports_its_curve_its_hot_keys_and_its_prefixes() {
             break curve;
         }
         assert!(started_at.elapsed() < PATIENCE, "{curve:?}");
-        // The sampling thread of a busy machine gets little CPU time, and there is no curve if it loses many events.
+        // On a busy machine the sampling thread gets little CPU time; if it loses many events, no curve is reported.
         if number(&curve, "dropped_events") > dropped_events {
             dropped_events = number(&curve, "dropped_events");
             pause = (pause * 2).min(Duration::from_millis(50));

@@ -169,7 +169,7 @@ pub enum UnknownPolicy {
     )]
     TimeGoal,
     /// No goal is called that.
-    #[error("\"{0}\" is no goal of tuned: there are objects and bytes")]
+    #[error("\"{0}\" is not a goal of tuned: use objects or bytes")]
     Goal(String),
     /// The policy exists, but its settings cannot be read.
     #[error(transparent)]
@@ -241,7 +241,7 @@ mod tests {
         }
         let refusal = |name: &str| name.parse::<PolicyKind>().unwrap_err().to_string();
         assert!(refusal("tuned:time").starts_with("a trace has no times of misses"));
-        assert!(refusal("tuned:money").contains("there are objects and bytes"));
+        assert!(refusal("tuned:money").contains("use objects or bytes"));
         assert_eq!(PolicyKind::Tuned(Goal::Bytes).check_sizes(false), Err(SizesMissing));
         assert_eq!(PolicyKind::Tuned(Goal::Bytes).check_sizes(true), Ok(()));
         assert!("mru".parse::<PolicyKind>().unwrap_err().to_string().contains("\"mru\""));

@@ -140,7 +140,7 @@ pub fn compute_forecasts(
             high: round_to_nanos(value + margin),
         }
     };
-    // Nothing is said of values that are read as they came.
+    // No forecast of decoding for values that need none.
     let has_forecast =
         |(figure, value): (&str, f64)| figure != Metric::DecodeMean.name() || value > 0.0;
     (0..expected.len())

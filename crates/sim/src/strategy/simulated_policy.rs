@@ -28,7 +28,7 @@ impl<P: LookUp, F: Fn() -> P> Policy for SimulatedPolicy<P, F> {
         self.capacity > 0 && self.policy.get(slot)
     }
 
-    /// Nobody hears of evictions: the simulator keeps no values.
+    /// Evictions are not reported to anyone: the simulator stores no values.
     fn insert(&mut self, slot: u32, _: u32, _: &mut impl FnMut(u32, Released)) -> bool {
         if self.capacity == 0 {
             return false;

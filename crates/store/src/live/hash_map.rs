@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The map.
+/// A map that does not hash its keys again.
 pub(super) type HashedKeyMap<K, V> = HashMap<K, V, BuildHasherDefault<SpreadHasher>>;
 
-/// Spreads the bits of a number over the word, for the table takes its slot from the lowest and a tag from the highest.
+/// Spreads the bits of a number over the word: the table takes the slot from the lowest bits and a tag from the highest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SpreadHasher(u64);
 

@@ -340,7 +340,7 @@ pub struct SamplingCosts {
     pub keys_per_sample: u32,
     /// Events that were processed.
     pub events: u64,
-    /// Events that were lost because they came too fast.
+    /// Events that were lost because the sampling thread could not keep up.
     pub dropped_events: u64,
     /// Memory of sample and results, outside `-m`.
     pub memory_bytes: u64,

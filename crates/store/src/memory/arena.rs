@@ -156,7 +156,7 @@ impl Arena {
         let _ = (offset, len, page_size);
     }
 
-    /// The size of a segment is two to the power of this many bytes.
+    /// Binary logarithm of the size of a segment in bytes.
     pub(crate) fn segment_shift(&self) -> u32 {
         self.segment_shift
     }

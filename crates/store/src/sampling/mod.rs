@@ -183,7 +183,7 @@ impl Recorder {
         }
     }
 
-    /// Reports how long a client took to fill a miss, if the key is sampled; it is no request.
+    /// Reports how long a client took to fill a miss, if the key is sampled. It does not count as a request.
     pub(crate) fn record_fill(
         &self,
         sampling: &Sampling,

@@ -51,7 +51,7 @@ impl EventRing {
                 word.store(value, Ordering::Relaxed);
             }
         };
-        // Loops of their own: a chain of both takes ten times the instructions.
+        // Two loops: one over a chain of both iterators takes ten times as many instructions.
         for (position, value) in (written..).zip(event.to_head()) {
             write_word(position, value);
         }

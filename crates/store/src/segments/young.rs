@@ -10,7 +10,7 @@ use super::Segments;
 use crate::memory::{Addr, SegmentId};
 use crate::sync::Ordering;
 
-/// A segment has two to the power of this many parts, in which the bytes of new items are counted.
+/// Binary logarithm of the number of parts of a segment in which the bytes of new items are counted.
 const PARTS_BITS: u32 = 4;
 
 impl Segments {
@@ -30,7 +30,7 @@ impl Segments {
     /// Counts the bytes of a new item, which end at `used_bytes` of its segment; whether they fill a part of it.
     #[inline]
     pub(crate) fn count_entered(&self, used_bytes: usize, bytes: usize) -> bool {
-        // Shifts, for each write divides here.
+        // Shifts instead of divisions, because every write comes here.
         let part_shift = self.arena.segment_shift() - PARTS_BITS;
         let parts = (used_bytes >> part_shift) - ((used_bytes - bytes) >> part_shift);
         if parts > 0 {

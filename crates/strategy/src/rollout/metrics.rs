@@ -25,8 +25,8 @@ pub enum Metric {
     AddedP50,
     /// Its 95th percentile.
     AddedP95,
-    /// Mean of the time in which the values of a request are decoded, in milliseconds; there is none where nothing was
-    /// decoded that takes time.
+    /// Mean of the time in which the values of a request are decoded, in milliseconds; none if no decoding time
+    /// was measured.
     DecodeMean,
 }
 

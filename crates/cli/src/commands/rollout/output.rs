@@ -110,7 +110,7 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
         String::new(),
         String::new(),
     ]);
-    // Decoding has no row where nothing was decoded that takes time.
+    // Decoding has a row only if decoding time was measured.
     let is_known = |metric: &Metric| {
         *metric != Metric::DecodeMean
             || [strategy_group, control_group].iter().any(|group| metric.value(group).is_some())

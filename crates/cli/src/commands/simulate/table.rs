@@ -46,7 +46,7 @@ pub(super) fn build_page(
 
 /// The columns of the table of strategies that fit 80 characters.
 const NARROW_COLUMNS: [usize; 8] = [0, 1, 2, 3, 5, DECODE_COLUMN, 8, 12];
-/// The column of decoding, which is left out where nothing was decoded that takes time.
+/// The column of decoding, left out if the log has no decoding time.
 const DECODE_COLUMN: usize = 6;
 
 /// The given columns of a table, with another title.
@@ -243,22 +243,22 @@ pub(super) fn format_sentence(replays: &Replays) -> String {
     ) + &format_decoding(first_report)
 }
 
-/// What decoding adds under every strategy, as a sentence; nothing where nothing was decoded that takes time.
+/// What decoding adds under every strategy, as a sentence; empty if the log has no decoding time.
 pub(super) fn format_decoding(report: &Report) -> String {
     report.second_half.decode_ms().map_or_else(String::new, |decode_ms| {
         format!(
             " Under every strategy decoding takes another {decode_ms:.2} ms, as it did when the requests were recorded: \
-             a process keeps bytes."
+             a process keeps encoded values."
         )
     })
 }
 
-/// That a log does not have how long decoding takes.
+/// A note for logs without decoding times.
 pub(super) fn find_unknown_decoding(prepared: &PreparedLog<'_>) -> Option<String> {
-    prepared.decode_ns(0..prepared.len()).is_none().then(|| {
-        "How long the values take to decode is not in this log: times are those of calls alone."
-            .to_owned()
-    })
+    prepared
+        .decode_ns(0..prepared.len())
+        .is_none()
+        .then(|| "The log has no decoding times: times are those of calls alone.".to_owned())
 }
 
 fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> Vec<String> {

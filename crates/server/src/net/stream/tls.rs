@@ -120,8 +120,8 @@ impl TlsStream {
                 self.update_charge();
                 return Ok(HandshakeProgress::Complete { is_full_handshake });
             }
-            // Granted in steps, so that what an ordinary client sends is granted when it begins: it never has to wait for
-            // the memory of its last, short messages.
+            // Granted in steps of 4 KiB, so that the grant at the start covers the whole handshake of an ordinary client:
+            // it never waits for memory for its last, short messages.
             let next_bytes = self.framing.bytes_to_boundary().min(READ_BYTES_MAX);
             let sent_bytes_max =
                 (self.bytes_without_content + next_bytes).next_multiple_of(READ_BYTES_MAX);

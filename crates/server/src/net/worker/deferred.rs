@@ -92,7 +92,7 @@ pub(super) struct Deferred {
     iteration_began_at: Instant,
     /// When a small request was last served.
     last_small_request_at: Instant,
-    /// Whether that was not long ago.
+    /// Whether that was within [`SMALL_REQUEST_WINDOW`] before the iteration, or in it.
     has_small_requests: bool,
 }
 
@@ -130,7 +130,7 @@ impl Deferred {
 
     pub(super) fn begin_iteration(&mut self, began_at: Instant) {
         self.iteration_began_at = began_at;
-        // Added, for a difference of times is a call.
+        // Computed by addition, because subtracting two `Instant`s is a function call.
         let window_end = self.last_small_request_at.checked_add(SMALL_REQUEST_WINDOW);
         self.has_small_requests = window_end.is_some_and(|end| began_at < end);
     }
@@ -336,7 +336,7 @@ impl Worker {
 
     /// Serves those that have waited for memory for long enough, wherever they are in line: they keep none.
     pub(super) fn serve_overdue(&mut self, now: Instant) {
-        // In this order: hardly ever does one wait, and a difference of times is a call.
+        // In this order, because connections rarely wait and subtracting two `Instant`s is a function call.
         if !self.deferred.has_waiters()
             || now.duration_since(self.deferred.overdue_checked_at) < OVERDUE_CHECK_INTERVAL
         {

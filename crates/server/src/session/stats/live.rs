@@ -133,7 +133,7 @@ pub(super) fn write_prefixes(context: &Context<'_>, out: &mut Vec<u8>) {
 /// The rows of the whole curve.
 #[rustfmt::skip]
 pub(crate) static CURVE_FIELDS: &[Field<LiveCurve>] = &[
-    Field::new("state", "", "`ok`, or why there is no curve: `too_few` items to sample, `warming` after a start, `resized` a moment ago, `events_lost` because they came too fast", |c| c.state.name().into()),
+    Field::new("state", "", "`ok`, or the reason why there is no curve: `too_few` sampled items, `warming` up after a start, `resized` recently, `events_lost` because the sampling thread could not keep up", |c| c.state.name().into()),
     Field::new("memory_bytes", "bytes", "memory limit", |c| c.memory_bytes.into()),
     Field::new("miss_ratio", "", "misses per get in the window", |c| ratio(c.miss_ratio)),
     Field::new("gets_per_second", "1/s", "gets in the window", |c| rate(c.gets_per_second)),
@@ -149,7 +149,7 @@ pub(crate) static CURVE_FIELDS: &[Field<LiveCurve>] = &[
 pub(crate) static SAMPLING_FIELDS: &[Field<LiveReport>] = &[
     Field::new("keys_per_sample", "", "one in this many keys is sampled", |r| r.costs.keys_per_sample.into()),
     Field::new("sampled_events", "", "events of sampled keys that were processed", |r| r.costs.events.into()),
-    Field::new("dropped_events", "", "events that were lost because they came too fast", |r| r.costs.dropped_events.into()),
+    Field::new("dropped_events", "", "events that were lost because the sampling thread could not keep up", |r| r.costs.dropped_events.into()),
     Field::new("sampling_bytes", "bytes", "memory of the sample, outside the memory limit", |r| r.costs.memory_bytes.into()),
     Field::new("sampling_cpu_us", "us", "CPU time of the thread that processes the events", |r| r.costs.cpu_us.into()),
 ];
