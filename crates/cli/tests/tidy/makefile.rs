@@ -97,6 +97,40 @@ fn mentioned_names(text: &str) -> Vec<&str> {
     mentioned
 }
 
+/// The scripts of this project that a text names: `scripts/NAME` that is not the end of a longer path.
+fn mentioned_scripts(text: &str) -> impl Iterator<Item = &str> {
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    text.match_indices("scripts/").filter_map(move |(start, _)| {
+        let is_own_path = !text[..start].trim_end_matches("./").ends_with(is_in_name)
+            || text[..start].ends_with("$PWD/");
+        let rest = &text[start..];
+        let name = rest.split(|c| !is_in_name(c)).next()?.trim_end_matches('.');
+        (is_own_path && name.len() > "scripts/".len()).then_some(name)
+    })
+}
+
+#[test]
+fn every_script_that_is_named_exists() {
+    let files = list_files();
+    let is_text = |file: &&String| {
+        ["Makefile", "proofs.txt", "README.md", "CONTRIBUTING.md"].contains(&file.as_str())
+            || file.starts_with("scripts/")
+            || file.starts_with("docs/")
+    };
+    let mut mention_count = 0;
+    let mut findings = Vec::new();
+    for file in files.iter().filter(is_text) {
+        for script in mentioned_scripts(&read(file).unwrap_or_default()) {
+            mention_count += 1;
+            if !files.iter().any(|known| known == script) {
+                findings.push(format!("{file}: {script}"));
+            }
+        }
+    }
+    assert!(mention_count > 60, "only {mention_count} mentions were found");
+    assert_none(&findings, "a script that is named is part of the project");
+}
+
 #[test]
 fn every_make_in_a_document_exists() {
     let tasks = [targets(), proofs()].concat();
