@@ -1,5 +1,7 @@
 //! What the curve expected of a new limit of memory, and what came when the memory had been filled again.
 
+use std::collections::VecDeque;
+
 use super::advice::interpolate;
 use super::input::LiveInput;
 use super::report::{CurveState, LiveCurve, ResizeForecast};
@@ -10,8 +12,12 @@ const MEASURED_MS_MIN: u64 = 60_000;
 /// And after at least this many gets, so that chance moves their ratio by a hundredth at most.
 const MEASURED_GETS_MIN: u64 = 10_000;
 
-/// The level of misses before a change is a mean with a weight that falls by this share a second.
-const RECENT_DECAY: f64 = 1.0 / 60.0;
+/// The level of misses before a change is that of the last so many minutes.
+const MINUTES_MAX: usize = 5;
+const MINUTE_MS: u64 = 60_000;
+
+/// Standard deviations of the level that the interval has on either side of it, as those of the curve have.
+const DEVIATIONS: f64 = 1.96;
 
 /// The last change of the limit whose effect was expected.
 #[derive(Default)]
@@ -19,50 +25,69 @@ pub(super) struct ResizeCheck {
     forecast: Option<ResizeForecast>,
     /// The counts when the memory had been filled again.
     measured_from: Option<LiveInput>,
-    /// The counts of the last second, and gets and misses of about the last minute.
-    last_second: LiveInput,
-    recent_gets: f64,
-    recent_misses: f64,
+    /// The counts when the running minute began; none while the memory is being filled.
+    minute_began: Option<LiveInput>,
+    /// Misses per get of the last minutes at this limit, the oldest first.
+    minutes: VecDeque<f64>,
+}
+
+/// The level of misses: its mean over some minutes, and how much it varied from one to another.
+struct Level {
+    miss_ratio: f64,
+    /// Half the width of the interval in which a minute at this level lies.
+    margin: f64,
 }
 
 impl ResizeCheck {
     /// The limit has become `memory_bytes`; `curve` is the last one before.
     ///
-    /// The curve says what the change brings; the level from which it starts is that of the last minute, for the curve's
-    /// window may contain the time in which the memory was filled for the first time.
+    /// The curve says what the change brings; the level from which it starts is that of the last minutes, for the
+    /// curve's window may contain the time in which the memory was filled for the first time. How much the load itself
+    /// moves from minute to minute widens the interval.
     pub(super) fn begin(&mut self, curve: &LiveCurve, memory_bytes: u64) {
         let expected = interpolate(&curve.rows, memory_bytes);
-        let level = if self.recent_gets > 0.0 {
-            self.recent_misses / self.recent_gets - curve.miss_ratio
-        } else {
-            0.0
-        };
-        let at_level = |miss_ratio: f64| (miss_ratio + level).clamp(0.0, 1.0);
+        let level = self.level(curve);
+        let moved = |miss_ratio: f64| miss_ratio + level.miss_ratio - curve.miss_ratio;
         self.measured_from = None;
+        self.minutes.clear();
+        self.minute_began = None;
         self.forecast = expected.map(|point| ResizeForecast {
             from_bytes: curve.memory_bytes,
             memory_bytes,
-            miss_ratio: at_level(point.miss_ratio),
-            low: at_level(point.low),
-            high: at_level(point.high),
+            miss_ratio: moved(point.miss_ratio).clamp(0.0, 1.0),
+            low: moved(point.miss_ratio - (point.miss_ratio - point.low).hypot(level.margin))
+                .clamp(0.0, 1.0),
+            high: moved(point.miss_ratio + (point.high - point.miss_ratio).hypot(level.margin))
+                .clamp(0.0, 1.0),
             measured: None,
         });
     }
 
+    /// The level of the last minutes, or that of the curve before a whole one.
+    fn level(&self, curve: &LiveCurve) -> Level {
+        let count = self.minutes.len() as f64;
+        if self.minutes.is_empty() {
+            return Level { miss_ratio: curve.miss_ratio, margin: 0.0 };
+        }
+        let mean = self.minutes.iter().sum::<f64>() / count;
+        let squares: f64 = self.minutes.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        // A minute to come differs from the mean of those before as they differ, and as their mean does.
+        let variance = squares / (count - 1.0).max(1.0) * (1.0 + 1.0 / count);
+        Level { miss_ratio: mean, margin: DEVIATIONS * variance.sqrt() }
+    }
+
     /// A second has ended.
     pub(super) fn end_second(&mut self, state: CurveState, input: &LiveInput) {
-        let before = std::mem::replace(&mut self.last_second, *input);
-        let fade = |mean: &mut f64, now: u64, before: u64| {
-            *mean = *mean * (1.0 - RECENT_DECAY) + now.saturating_sub(before) as f64;
-        };
-        fade(&mut self.recent_gets, input.gets, before.gets);
-        fade(&mut self.recent_misses, input.misses, before.misses);
-        let Some(forecast) = &mut self.forecast else {
-            return;
-        };
-        if state != CurveState::Ok || forecast.measured.is_some() {
+        if matches!(state, CurveState::Warming | CurveState::Resized) {
+            // The memory is being filled.
+            self.minute_began = None;
             return;
         }
+        self.end_minute_if_over(input);
+        let Some(forecast) = self.forecast.as_mut().filter(|forecast| forecast.measured.is_none())
+        else {
+            return;
+        };
         let from = self.measured_from.get_or_insert(*input);
         let gets = input.gets.saturating_sub(from.gets);
         let elapsed_ms = input.elapsed_ms.saturating_sub(from.elapsed_ms);
@@ -72,10 +97,26 @@ impl ResizeCheck {
         }
     }
 
+    fn end_minute_if_over(&mut self, input: &LiveInput) {
+        let began = *self.minute_began.get_or_insert(*input);
+        if input.elapsed_ms.saturating_sub(began.elapsed_ms) < MINUTE_MS {
+            return;
+        }
+        self.minute_began = Some(*input);
+        let gets = input.gets.saturating_sub(began.gets);
+        if gets == 0 {
+            return;
+        }
+        if self.minutes.len() == MINUTES_MAX {
+            self.minutes.pop_front();
+        }
+        let misses = input.misses.saturating_sub(began.misses);
+        self.minutes.push_back((misses as f64 / gets as f64).min(1.0));
+    }
+
     /// Forgets it: what was stored is gone.
     pub(super) fn clear(&mut self) {
-        self.forecast = None;
-        self.measured_from = None;
+        *self = ResizeCheck::default();
     }
 
     pub(super) fn report(&self) -> Option<ResizeForecast> {
@@ -141,6 +182,38 @@ mod tests {
         let forecast = check.report().unwrap();
         assert!((forecast.miss_ratio - 0.15).abs() < 0.005, "{forecast:?}");
         assert!((forecast.high - forecast.low - 0.02).abs() < 1e-9);
+    }
+
+    /// What is forecast for 150 bytes after ten minutes with these misses in each 6,000 gets, by turns.
+    fn forecast_after(misses: [u64; 2]) -> ResizeForecast {
+        let mut check = ResizeCheck::default();
+        let mut missed = 0;
+        for minute in 0..=10 {
+            check.end_second(CurveState::Ok, &input(minute * 60_000, minute * 6000, missed));
+            missed += misses[minute as usize % 2];
+        }
+        check.begin(&curve(), 150);
+        check.report().unwrap()
+    }
+
+    #[test]
+    fn a_load_that_moves_from_minute_to_minute_widens_the_interval() {
+        let steady = forecast_after([2400, 2400]);
+        assert!((steady.high - steady.low - 0.02).abs() < 1e-9);
+        let moving = forecast_after([2700, 2100]);
+        // Misses of 45 and 35 % by turns: a standard deviation of 5.5 %, 6 with that of the mean.
+        assert!((moving.miss_ratio - 0.3).abs() < 0.02, "{moving:?}");
+        assert!((moving.high - moving.low - 0.235).abs() < 0.01, "{moving:?}");
+    }
+
+    #[test]
+    fn what_came_is_measured_though_few_items_are_sampled() {
+        let mut check = ResizeCheck::default();
+        check.begin(&curve(), 150);
+        check.end_second(CurveState::Resized, &input(1000, 5000, 5000));
+        check.end_second(CurveState::TooFew, &input(2000, 6000, 6000));
+        check.end_second(CurveState::TooFew, &input(62_000, 26_000, 12_100));
+        assert_eq!(check.report().unwrap().is_inside(), Some(true));
     }
 
     #[test]
