@@ -24,9 +24,10 @@ const PROBE_PAUSE_MS: u64 = 100;
 pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a failure means for the health of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum HealthEffect {
     /// Nothing.
+    #[default]
     None,
     /// One more bad call.
     Bad,

@@ -42,6 +42,13 @@ impl PendingWrites {
         pending
     }
 
+    /// Begins with `first_opaque`, if there is none yet.
+    pub(super) fn begin(&mut self, server: &Arc<ServerState>, first_opaque: u32) {
+        if self.is_empty() {
+            *self = Self::new(server, first_opaque);
+        }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.opaque_count == 0

@@ -111,6 +111,11 @@ impl ServerState {
         }
     }
 
+    /// The command set in which requests are written: classic text as long as it is unknown.
+    pub(super) fn written_command_set(&self) -> CommandSet {
+        self.command_set().unwrap_or(CommandSet::Classic)
+    }
+
     /// Notes which commands the server understands.
     pub fn learn_command_set(&self, command_set: CommandSet) {
         let encoded_command_set = match command_set {

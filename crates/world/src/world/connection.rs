@@ -493,7 +493,7 @@ impl ClientConnection {
 
     /// What it has sent; nothing once it is closed.
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.engine.as_ref().map_or(0, Connection::sent_bytes)
+        self.engine.as_ref().map_or(0, |engine| engine.sent_bytes())
     }
 
     /// Records requests that were sent whole, among the first `sent_bytes`, and whose outcome is unknown.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 #[cfg(doc)]
-use super::Connection;
+use super::{Connection, Wire};
 use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::error::Error;
@@ -67,7 +67,7 @@ impl Failure {
 pub enum ConnectionEvent {
     /// It accepts requests.
     Ready,
-    /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
+    /// A reply; its values are in [`Wire::pipeline`] until [`Connection::release`].
     Reply(Ticket, Reply),
     /// A call ended without a reply.
     Failed(Ticket, Box<Failure>),

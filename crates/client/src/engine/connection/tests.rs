@@ -319,7 +319,8 @@ fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() 
         server.learn_command_set(command_set);
         let mut connection = open(&server);
         submit(&mut connection, set(b"a", true));
-        connection.mark_sent(connection.output().len());
+        let output_bytes = connection.output().len();
+        connection.mark_sent(output_bytes);
         connection.feed(refusal);
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.is_ready_for_reuse());

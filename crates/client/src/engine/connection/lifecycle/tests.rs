@@ -1,9 +1,10 @@
-//! Tests of the login that precedes the first request of a connection.
+//! Tests of what precedes the first request of a connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::{Attempt, Connection, ConnectionEvent, Failure, Ticket};
+use super::super::{Attempt, Connection, ConnectionEvent, Failure, Ticket, Wire};
+use super::{Lifecycle, OpeningStep};
 use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::engine::server::ServerState;
@@ -125,4 +126,33 @@ fn a_probe_of_a_server_with_a_login_is_the_login() {
     let server = server_with_login(Login::new("foo", "bar"));
     let (request, reply_start) = server.probe_request_and_reply().unwrap();
     assert_eq!((request.as_slice(), reply_start), (LOGIN.as_bytes(), &b"STORED\r\n"[..]));
+}
+
+#[test]
+fn a_connection_that_is_closing_does_not_open_by_a_late_reply() {
+    let server = ServerState::new("s".to_owned());
+    let mut wire = Wire::new(None, 1000, 1);
+    let mut lifecycle = Lifecycle::new();
+    assert_eq!(lifecycle.begin(false, &server, &mut wire), Ok(OpeningStep::AwaitsReply));
+    lifecycle.begin_closing();
+    assert_eq!(lifecycle.finish_probe(true, &server), None);
+    assert_eq!(server.command_set(), Some(CommandSet::Meta), "the next connection knows it");
+    assert_eq!(lifecycle.finish_login(&server, &mut wire), None);
+    assert!(!lifecycle.is_open() && !lifecycle.is_closed());
+    assert!(lifecycle.close());
+    lifecycle.begin_closing();
+    assert!(lifecycle.is_closed());
+}
+
+#[test]
+fn a_connection_without_a_probe_reports_once_that_it_takes_requests() {
+    let server = ServerState::new("s".to_owned());
+    let mut lifecycle = Lifecycle::new();
+    let step = lifecycle.begin(true, &server, &mut Wire::new(None, 1000, 1));
+    assert_eq!(step, Ok(OpeningStep::Ready));
+    assert!(lifecycle.is_open() && lifecycle.take_must_report_ready());
+    assert!(!lifecycle.take_must_report_ready());
+    assert_eq!(server.command_set(), None);
+    lifecycle.confirm_presumed_classic(&server);
+    assert_eq!(server.command_set(), Some(CommandSet::Classic));
 }
