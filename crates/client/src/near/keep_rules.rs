@@ -39,7 +39,7 @@ pub(super) fn learn_from(near: &ClientNearCache, request: &Request<'_>) {
     if is_noted_change(request) {
         let process_cache = near.current();
         let mut state = process_cache.state();
-        for_each_key(request, |key| state.learn_changed_key(&key));
+        for_each_key(request, |key| state.kept_values.learn_changed_key(&key));
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A read looks in [`ClientNearCache`] first, and makes the calls that a [`NearRead`] returns or waits for those of other
 //! reads of its request (`fetches_in_flight`). Which items are available and what one call fetches is decided by
-//! `glasscache_strategy`, whose code the simulator replays; here are the values and what makes them stale: time
-//! (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers wait and pass
+//! `glasscache_strategy`, whose code the simulator replays; here are the values (`kept_values`) and what makes them stale:
+//! time (`freshness`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers wait and pass
 //! in the time. The rules of freshness and their reasons: docs/decisions/strategies.md, 0073.
 
 mod coverage;
@@ -11,16 +11,20 @@ mod entry;
 mod fetch;
 mod fetches_in_flight;
 mod fixed_set_load;
+mod freshness;
 mod keep_rules;
+mod kept_values;
 mod options;
 mod read;
 mod related_keys;
+mod rollout_state;
 mod scope;
 mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod value_comparison;
+mod warnings;
 pub mod watch;
 mod watches;
 mod write_tracker;
@@ -120,7 +124,7 @@ impl ClientNearCache {
     /// A scope for one request, about the item under this key (without its namespace) if there is one.
     pub fn scope(self: &Arc<Self>, page: Option<&[u8]>) -> Result<RequestScope, Error> {
         let page = page.map(|key| self.related_keys.near_key(key)).transpose()?;
-        let group = self.current().state().assign_request_group();
+        let group = self.current().state().rollout.assign_request_group();
         Ok(RequestScope::new(self.clone(), group, page))
     }
 
@@ -136,8 +140,9 @@ impl ClientNearCache {
         let process_cache = self.current();
         let state = process_cache.state();
         let strategy = &self.options.file.strategy;
-        let fill_fraction = state.fill_fraction(strategy.local);
-        rollout_json(strategy, state.process_rollout(), fill_fraction, state.fixed_set_loads())
+        let fill_fraction = state.kept_values.fill_fraction(strategy.local);
+        let process_rollout = state.rollout.process_rollout();
+        rollout_json(strategy, process_rollout, fill_fraction, state.stats.fixed_set_loads())
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
@@ -217,13 +222,13 @@ impl ClientNearCache {
 
     /// The counters alone, which cost the same whatever is kept: for one request or call.
     pub fn counters(&self) -> NearStats {
-        self.current().state().counters()
+        self.current().state().stats.clone()
     }
 
     /// Returns, each once, what the user should know: keys that the servers lack, reports of servers that are limited, and
     /// that the strategy disabled itself.
     pub fn take_warning(&self) -> Option<String> {
-        self.current().state().take_warning()
+        self.current().state().warnings.take()
     }
 
     fn current(&self) -> arc_swap::Guard<Arc<ProcessNearCache>> {

@@ -16,9 +16,11 @@ use super::entry::{NearKey, NearValue, near_key, wire_key};
 use super::fetch::{Fetch, FetchReason, FetchedItem, FetchedItems, value_bytes};
 use super::fetches_in_flight::{AbsentKeys, AwaitedKey, AwaitedKeys};
 use super::fixed_set_load::LoadOutcome;
+use super::kept_values::FetchedKey;
 use super::related_keys::RelatedKeysOfRead;
+use super::rollout_state::ReadMode;
 use super::scope::{RequestScope, ScopeFetch, ScopeState};
-use super::state::{FetchedKey, KeyLookup, ReadMode};
+use super::state::KeyLookup;
 use crate::error::{Error, Failures};
 
 /// A read of some keys that is under way.
@@ -74,7 +76,7 @@ impl NearRead {
     ) -> Self {
         let scope = scope.filter(|scope| scope.is_of_this_process());
         let group = scope.as_ref().map(|scope| scope.group());
-        let mode = near.current().state().read_mode(group);
+        let mode = near.current().state().rollout.read_mode(group);
         Self {
             near,
             scope,
@@ -142,7 +144,7 @@ impl NearRead {
                 keys.push(key);
             }
         }
-        let generations = near_state.generations(&keys);
+        let generations = keys.iter().map(|key| near_state.kept_values.generation(key)).collect();
         (!keys.is_empty()).then_some(Fetch {
             keys,
             generations,
@@ -322,7 +324,7 @@ impl NearRead {
         let keys = awaited_keys.iter().filter_map(|awaited_key| self.keys.get(awaited_key.index));
         let failures = keys.map(|key| (key.clone(), error_of(wire_key(key))));
         self.failures_by_key.extend(failures);
-        self.near.current().state().count_failed_waits(awaited_keys.len());
+        self.near.current().state().stats.count_failed_waits(awaited_keys.len());
         let scope = self.scope.as_ref();
         if let Some(scope) = scope.filter(|scope| scope.is_of_this_process()) {
             scope.state().cost.has_failed |= !awaited_keys.is_empty();
@@ -338,7 +340,7 @@ impl NearRead {
         now: Instant,
     ) {
         if fetched.lacks_ttls {
-            self.near.current().state().warn_of_missing_ttls();
+            self.near.current().state().warnings.add_missing_ttls();
         }
         let mut items: Vec<Option<FetchedItem>> = fetched.items;
         items.resize_with(fetch.keys.len(), || None);
@@ -462,7 +464,7 @@ impl NearRead {
         let process_cache = self.near.current();
         let mut near_state = process_cache.state();
         if is_strategy_read {
-            near_state.count_call(fetch.keys.len(), fetched_bytes, is_load);
+            near_state.stats.count_call(fetch.keys.len(), fetched_bytes, is_load);
         }
         let keys_and_generations = (fetch.keys.as_slice(), fetch.generations.as_slice());
         near_state.store(

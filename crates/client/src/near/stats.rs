@@ -1,5 +1,8 @@
 //! The counters of a strategy that a client runs.
 
+use glasscache_strategy::fixed_set::FixedSetLoads;
+use glasscache_strategy::rules::Location;
+
 /// Counters of reads and of what they fetched, and what is kept at present.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NearStats {
@@ -46,4 +49,40 @@ pub struct NearStats {
     pub rules_bytes: u64,
     /// Why the strategy has disabled itself, if it has.
     pub disabled: Option<String>,
+}
+
+impl NearStats {
+    /// Counts the read of a key, which was found there.
+    pub(super) fn count_read(&mut self, location: Location) {
+        self.reads += 1;
+        match location {
+            Location::Fixed => self.fixed_hits += 1,
+            Location::Local => self.local_cache_hits += 1,
+            Location::Prefetched | Location::AlreadyRequested => self.request_scope_hits += 1,
+            Location::Missing => {}
+        }
+        self.used_keys += u64::from(location.uses_fetched_key());
+    }
+
+    /// Counts keys that were read and not found in time by the fetches of other reads.
+    pub(super) fn count_failed_waits(&mut self, key_count: usize) {
+        self.reads += key_count as u64;
+    }
+
+    /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
+    pub(super) fn count_call(&mut self, key_count: usize, value_bytes: usize, is_load: bool) {
+        if is_load {
+            self.fixed_set_calls += 1;
+            self.fixed_set_keys += key_count as u64;
+        } else {
+            self.calls += 1;
+            self.keys += key_count as u64;
+            self.bytes += value_bytes as u64;
+        }
+    }
+
+    /// What the loads of the fixed set cost.
+    pub(super) fn fixed_set_loads(&self) -> FixedSetLoads {
+        FixedSetLoads { calls: self.fixed_set_calls, keys: self.fixed_set_keys }
+    }
 }

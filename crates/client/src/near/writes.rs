@@ -40,7 +40,9 @@ impl NearWriteGuard {
             if let Request::Flush { delay_s } = *request {
                 let delay = Duration::from_secs(delay_s.into());
                 let until = call_deadline + delay + FLUSH_DELAY_SLACK;
-                near.current().state().pause_caching(until, delay_s > 0);
+                if delay_s > 0 {
+                    near.current().state().freshness.pause_caching(until);
+                }
             }
             // A prefix that is flushed is that of all keys of this client.
             if request.facts().changes == Changes::Everything {
@@ -72,6 +74,8 @@ impl NearWriteGuard {
 }
 
 impl Drop for NearWriteGuard {
+    // Not inlined where requests end, of which most have none.
+    #[inline(never)]
     fn drop(&mut self) {
         // In a child after a fork it is the parent's, and its lock may be held by a thread that does not exist here.
         if self.process_cache.process.is_current() {

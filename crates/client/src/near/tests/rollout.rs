@@ -93,7 +93,7 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
         scope.end();
     }
     let process_cache = client.near.current();
-    let process_rollout = process_cache.state().process_rollout().clone();
+    let process_rollout = process_cache.state().rollout.process_rollout().clone();
     assert_eq!(process_rollout.warm_up_requests(), 0, "it has nothing to warm up");
     assert_eq!(process_rollout.groups().control.sum.requests, 3);
     assert_eq!(process_rollout.groups().control.sum.calls, 6);
@@ -112,7 +112,7 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     }
     let process_cache = client.near.current();
     let state = process_cache.state();
-    let groups = state.process_rollout().groups().clone();
+    let groups = state.rollout.process_rollout().groups().clone();
     let (strategy, control) = (groups.strategy, groups.control);
     assert_eq!(strategy.sum.requests + control.sum.requests, 3);
     assert_eq!(strategy.failed_requests + control.failed_requests, 1);
@@ -193,8 +193,8 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         client.read_in(&scope, "f");
     }
     let process_cache = client.near.current();
-    assert_eq!(process_cache.state().process_rollout().warm_up_requests(), 600);
-    assert!(process_cache.state().process_rollout().disable_reason().is_none());
+    assert_eq!(process_cache.state().rollout.process_rollout().warm_up_requests(), 600);
+    assert!(process_cache.state().rollout.process_rollout().disable_reason().is_none());
 }
 
 /// A client under roll-out that follows the changes of others.
@@ -224,7 +224,7 @@ fn a_watch_that_is_lost_over_and_over_costs_calls_of_the_strategy() {
         scope.end();
     }
     let process_cache = client.near.current();
-    let groups = process_cache.state().process_rollout().groups().clone();
+    let groups = process_cache.state().rollout.process_rollout().groups().clone();
     let calls_a_request = groups.strategy.sum.calls as f64 / groups.strategy.sum.requests as f64;
     assert!((0.1..1.0).contains(&calls_a_request), "{calls_a_request}");
     assert_eq!(client.near.stats().disabled, None);
@@ -287,7 +287,7 @@ fn a_replaced_value_within_its_bound_is_counted_and_not_wrong() {
         request_of(&mut client, if number % 7 == 0 { "b" } else { "a" });
     }
     let process_cache = client.near.current();
-    let checks = process_cache.state().process_rollout().value_checks();
+    let checks = process_cache.state().rollout.process_rollout().value_checks();
     assert!(checks.compared > 100 && checks.differing > 50, "{checks:?}");
     assert_eq!((checks.wrong, client.near.stats().disabled), (0, None));
 }
@@ -303,7 +303,7 @@ fn comparisons_need_keys_and_one_call_for_many_of_them() {
         request_of(&mut client, "a");
     }
     let process_cache = client.near.current();
-    let checks = process_cache.state().process_rollout().value_checks();
+    let checks = process_cache.state().rollout.process_rollout().value_checks();
     assert!((8..=10).contains(&checks.compared), "{checks:?}");
     assert_eq!(client.take_fetched_keys().len() as u64, 1 + checks.compared);
     let mut unchecked = TestClient::with_options("strategy lru:9", |options| {
@@ -328,7 +328,7 @@ fn the_time_of_decoding_counts_for_the_group_of_the_request_and_not_as_its_wait(
     }
     let process_cache = client.near.current();
     let state = process_cache.state();
-    let groups = state.process_rollout().groups();
+    let groups = state.rollout.process_rollout().groups();
     for group in [&groups.control, &groups.strategy] {
         assert!(group.sum.requests > 0);
         assert_eq!(group.sum.decode_ns, group.sum.requests * 560_000);
