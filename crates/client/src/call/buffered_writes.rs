@@ -46,7 +46,7 @@ impl Server {
                 Err(error) => break Err(error),
             }
         };
-        if !call.has_taken_batch {
+        if !call.leading_writes.has_taken_batch() {
             self.write_buffer.drop_buffered_writes();
         }
         result

@@ -1,6 +1,8 @@
 //! How a call without a reply ends: another try on a fresh connection, or an error with
 //! its phase. What follows is the engine's decision.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
 use super::{Call, CallStage};
@@ -8,10 +10,9 @@ use crate::engine::connection::{ConnectionEvent, Failure, NoReplyReason};
 use crate::engine::health::HealthEffect;
 use crate::engine::retry::{FORK_REASON, FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Context, Error, Phase};
-use crate::pool::PooledConnection;
+use crate::pool::{PooledConnection, Server};
 use crate::request::Request;
-use crate::transport::blocking::WaitError;
-use crate::write_buffer::WriteBatch;
+use crate::transport::blocking::{SocketConnection, WaitError};
 
 /// Why a step did not succeed.
 #[derive(Debug)]
@@ -41,20 +42,16 @@ impl Call<'_> {
             return Ok(());
         }
         let reason = match wait_error {
-            WaitError::Closed(reason) => Some(reason.map_or_else(
-                || "the connection was closed".to_owned(),
-                |errno: Errno| self.tls_failure().unwrap_or_else(|| errno.to_string()),
-            )),
+            WaitError::Closed(None) => Some("the connection was closed".to_owned()),
+            WaitError::Closed(Some(errno)) => Some(self.reason_of_close(errno)),
             _ => None,
         };
-        let is_connecting = matches!(
-            self.stage,
-            CallStage::Start
-                | CallStage::Resolving
-                | CallStage::Connecting
-                | CallStage::Handshaking
-        );
-        let attempt = self.attempt();
+        let is_connecting = match self.stage {
+            CallStage::Start => true,
+            CallStage::Connecting => !self.connecting.is_opening(),
+            CallStage::Sending | CallStage::Receiving | CallStage::Done => false,
+        };
+        let attempt = self.clock.attempt();
         let socket_connection =
             self.connection.as_mut().and_then(PooledConnection::socket_connection);
         let Some(socket_connection) = socket_connection.filter(|_| !is_connecting) else {
@@ -65,7 +62,7 @@ impl Call<'_> {
             Some(reason) => NoReplyReason::Closed { is_orderly, reason },
             None => NoReplyReason::Deadline,
         };
-        let is_quiet = self.is_noreply && self.stage != CallStage::Opening;
+        let is_quiet = self.is_noreply && self.stage != CallStage::Connecting;
         let mut failure = None;
         if is_quiet {
             let (requests, requests_offset) = (self.requests, self.requests_offset);
@@ -78,7 +75,7 @@ impl Call<'_> {
         }
         match &reason {
             Some(reason) => socket_connection.state_machine.handle_disconnect(is_orderly, reason),
-            None => socket_connection.state_machine.tick(self.deadline),
+            None => socket_connection.state_machine.tick(self.clock.deadline()),
         }
         if failure.is_none()
             && let ConnectionEvent::Failed(_, polled_failure) =
@@ -92,24 +89,22 @@ impl Call<'_> {
         }
     }
 
-    /// Why the connection's TLS failed, if it did.
-    fn tls_failure(&self) -> Option<String> {
-        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
-        socket_connection.tls_failure().map(str::to_owned)
+    /// Why the connection was lost: by its TLS, if that failed.
+    fn reason_of_close(&self, errno: Errno) -> String {
+        let connection = self.connection.as_ref();
+        let socket_connection = connection.and_then(PooledConnection::socket_connection_ref);
+        let tls_failure = socket_connection.and_then(SocketConnection::tls_failure);
+        tls_failure.map_or_else(|| errno.to_string(), str::to_owned)
     }
 
     /// Ends a call that has no connection yet.
     fn fail_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
-        let time_allowed = self.deadline.saturating_duration_since(self.times.started);
-        let cause = match &reason {
+        self.server.record_failed_connect(match &reason {
             Some(_) => FailureCause::Closed { is_orderly: false },
-            None => FailureCause::Deadline(time_allowed),
-        };
-        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
-            self.record_health(effect);
-        }
+            None => FailureCause::Deadline(self.clock.time_allowed()),
+        });
         self.connection = None;
-        let context = self.unsent_context(Phase::Connect);
+        let context = self.server.unsent_context(Phase::Connect);
         Err(match reason {
             Some(reason) => Error::Unavailable(context, reason),
             None => Error::Deadline(context),
@@ -125,12 +120,12 @@ impl Call<'_> {
                 Ok(())
             }
             RetryDecision::RetryClassic => {
-                self.presumes_classic = true; // from now on, if it then replies
+                self.connecting.presume_classic();
                 self.retry();
                 Ok(())
             }
             RetryDecision::Fail(_) => {
-                self.probe_if_down();
+                self.server.probe_if_down();
                 self.connection = None;
                 Err(failure.error)
             }
@@ -138,71 +133,69 @@ impl Call<'_> {
     }
 
     fn retry(&mut self) {
-        self.was_retried = true;
+        self.clock.mark_retried();
         if let Some(connection) = &mut self.connection {
-            // Quiet writes of which no byte was sent are sent again; the others are lost.
-            let pending = connection.socket_connection().and_then(|socket_connection| {
+            let unsent_writes = connection.socket_connection().and_then(|socket_connection| {
                 socket_connection.state_machine.take_unsent_buffered_writes()
             });
-            self.write_batch = match (self.write_batch.take(), pending) {
-                (Some(mut write_batch), Some(pending)) => {
-                    write_batch.pending = pending;
-                    Some(write_batch)
-                }
-                _ => None,
-            };
+            self.leading_writes.keep_unsent(unsent_writes);
             connection.replace(None);
         }
         self.early_reply = None;
         self.stage = CallStage::Start;
     }
 
-    /// Notes what a failure to connect means for the server's health.
-    pub(super) fn record_health(&self, effect: HealthEffect) {
-        self.server.health.apply_effect(effect);
-        self.probe_if_down();
+    /// The error of a call in a child of a fork, while the parent continues it.
+    pub(super) fn fork_error(&self) -> Error {
+        let context = Context {
+            retry_is_safe: self.requests.iter().all(Request::is_repeatable),
+            ..self.server.unsent_context(Phase::Read)
+        };
+        Error::Unavailable(context, FORK_REASON.to_owned())
+    }
+}
+
+impl Server {
+    /// Notes what a connection that could not be made means for the server's health.
+    pub(super) fn record_failed_connect(self: &Arc<Self>, cause: FailureCause) {
+        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
+            self.health.apply_effect(effect);
+            self.probe_if_down();
+        }
     }
 
-    /// Begins to probe a server that has just gone down.
-    pub(super) fn probe_if_down(&self) {
-        if self.server.health.take_needs_probe() {
-            crate::probe::start(&self.server);
+    /// The error of a call that cannot connect; the server counts as down from now on.
+    pub(super) fn mark_down(self: &Arc<Self>, reason: String) -> Error {
+        self.health.apply_effect(HealthEffect::Down);
+        self.probe_if_down();
+        self.unavailable_unsent(Phase::Connect, reason)
+    }
+
+    /// Begins to probe the server, if it has just gone down.
+    pub(super) fn probe_if_down(self: &Arc<Self>) {
+        if self.health.take_needs_probe() {
+            crate::probe::start(self);
         }
     }
 
     /// The error context of a call of which no byte was sent.
     pub(super) fn unsent_context(&self, phase: Phase) -> Context {
-        Context { server: self.server.name.clone(), phase, retry_is_safe: true }
+        Context { server: self.name.clone(), phase, retry_is_safe: true }
     }
 
     /// The error of a call of which no byte was sent.
     pub(super) fn unavailable_unsent(&self, phase: Phase, reason: String) -> Error {
         Error::Unavailable(self.unsent_context(phase), reason)
     }
-
-    /// The error of a call in a child of a fork, while the parent continues it.
-    pub(super) fn fork_error(&self) -> Error {
-        let context = Context {
-            retry_is_safe: self.requests.iter().all(Request::is_repeatable),
-            ..self.unsent_context(Phase::Read)
-        };
-        Error::Unavailable(context, FORK_REASON.to_owned())
-    }
-
-    /// The error of a call that cannot connect; the server counts as down from now on.
-    pub(super) fn mark_down(&self, reason: String) -> Error {
-        self.record_health(HealthEffect::Down);
-        self.unavailable_unsent(Phase::Connect, reason)
-    }
 }
 
 impl Drop for Call<'_> {
     #[inline]
     fn drop(&mut self) {
-        let holds_connection_or_batch = self.connection.is_some() || self.write_batch.is_some();
+        let holds_connection_or_batch = self.connection.is_some() || self.leading_writes.are_held();
         if holds_connection_or_batch && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
-            self.write_batch.take().into_iter().for_each(WriteBatch::abandon);
+            self.leading_writes.abandon();
             self.connection = None;
         }
     }

@@ -4,8 +4,12 @@
 //! waits for all. Dropping a call before its end closes its connection (`PooledConnection` does that).
 
 mod buffered_writes;
-mod connect;
+mod checkout;
+mod clock;
+mod connecting;
 mod failure;
+mod large_value;
+mod leading_writes;
 #[cfg(feature = "tokio")]
 mod nonblocking;
 mod poll_many;
@@ -21,19 +25,18 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::engine::connection::Attempt;
 use crate::error::Error;
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
 use crate::request::Request;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait, wait_by};
-use crate::transport::connect::CandidateAddresses;
-use crate::waiter::{AwaitedSocket, Waiter};
-use crate::write_buffer::WriteBatch;
+use crate::waiter::AwaitedSocket;
+use clock::CallClock;
+use connecting::Connecting;
 use failure::StepError;
-#[cfg(feature = "tokio")]
-use nonblocking::Driver;
+use large_value::LargeValue;
+use leading_writes::LeadingWrites;
 #[cfg(feature = "tokio")]
 pub(crate) use nonblocking::WaitFor;
 pub use poll_many::receive_first_replies;
@@ -42,12 +45,8 @@ pub use times::CallTimes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallStage {
     Start,
-    /// The runtime looks up the server's name.
-    Resolving,
+    /// Its connection is being made.
     Connecting,
-    /// The TLS handshake.
-    Handshaking,
-    Opening,
     Sending,
     Receiving,
     Done,
@@ -76,35 +75,20 @@ pub struct Call<'a> {
     process: Process,
     requests: &'a [Request<'a>],
     connection: Option<PooledConnection>,
-    /// The addresses at which a connection that is being made can still be tried.
-    candidates: CandidateAddresses,
     stage: CallStage,
-    deadline: Instant,
-    times: CallTimes,
-    was_retried: bool,
-    streams_bodies: bool,
-    #[cfg(feature = "tokio")]
-    driver: Driver,
+    clock: CallClock,
+    connecting: Connecting,
+    /// Quiet writes that go before the requests.
+    leading_writes: LeadingWrites,
+    large_value: LargeValue,
     /// All its requests are quiet.
     is_noreply: bool,
-    /// How much of a large value was received before a signal came.
-    received_body_bytes: Option<usize>,
-    /// A large value was received past the pipeline.
-    received_body_directly: bool,
-    /// The server closed on `mn`: classic text is tried, and learned from the first reply.
-    presumes_classic: bool,
+    /// The byte of the connection's output at which the requests begin.
+    requests_offset: u64,
     /// A reply that [`receive_first_replies`] leaves for the caller to read.
     unread_reply: Option<Reply>,
     /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
-    /// It may have waited since it had its connection, so that `connected_at` no longer serves as the present.
-    may_have_waited: bool,
-    /// The byte of the connection's output at which the requests begin.
-    requests_offset: u64,
-    /// Quiet writes that go before the requests and are not all sent yet.
-    write_batch: Option<Box<WriteBatch>>,
-    /// It has taken a batch of buffered writes, to send it before its requests.
-    has_taken_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -120,24 +104,15 @@ impl<'a> Call<'a> {
             process: Process::current(),
             requests,
             connection: None,
-            candidates: CandidateAddresses::default(),
             stage: CallStage::Start,
-            deadline,
-            times: CallTimes::new(now),
-            was_retried: false,
-            streams_bodies: false,
-            #[cfg(feature = "tokio")]
-            driver: Driver::Thread,
+            clock: CallClock::new(now, deadline),
+            connecting: Connecting::new(),
+            leading_writes: LeadingWrites::default(),
+            large_value: LargeValue::default(),
             is_noreply: false,
-            received_body_bytes: None,
-            received_body_directly: false,
-            presumes_classic: false,
+            requests_offset: 0,
             unread_reply: None,
             early_reply: None,
-            may_have_waited: false,
-            requests_offset: 0,
-            write_batch: None,
-            has_taken_batch: false,
         }
     }
 
@@ -154,17 +129,17 @@ impl<'a> Call<'a> {
 
     /// When it began, had its connection and its reply, and ended.
     pub fn times(&self) -> &CallTimes {
-        &self.times
+        self.clock.times()
     }
 
     /// Notes that the reply is here and that what follows is the caller's own work.
     pub fn mark_reply_received(&mut self) {
-        self.times.reply_received_at = Some(Instant::now());
+        self.clock.mark_reply_received();
     }
 
     /// Requests [`CallEvent::Body`]: a large value is then handed out while it arrives. For one `get`.
     pub fn stream_bodies(&mut self) {
-        self.streams_bodies = true;
+        self.large_value.hand_out();
     }
 
     /// Drives the call alone until there is something for the caller.
@@ -173,7 +148,7 @@ impl<'a> Call<'a> {
             match self.advance(self.wait_limit())? {
                 CallEvent::Waiting => match self.wait() {
                     Ok(()) => {}
-                    Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
+                    Err(WaitError::Deadline) if Instant::now() < self.clock.deadline() => {}
                     Err(WaitError::Interrupted) => return Ok(CallEvent::Interrupted),
                     Err(wait_error) => self.handle_wait_error(wait_error)?,
                 },
@@ -184,29 +159,16 @@ impl<'a> Call<'a> {
 
     /// Whether it may block the thread.
     fn wait_limit(&self) -> WaitLimit {
-        match self.waiter() {
+        match self.server.waiter() {
             Some(_) => WaitLimit::NoWait,
             None => WaitLimit::UntilDeadline,
-        }
-    }
-
-    /// What waits in place of the thread.
-    fn waiter(&self) -> Option<&dyn Waiter> {
-        self.server.options.waiter.as_deref()
-    }
-
-    /// Until when a step may block the thread: with a waiter not at all.
-    fn blocking_deadline(&self) -> Instant {
-        match self.waiter() {
-            Some(_) => Instant::now().min(self.deadline),
-            None => self.deadline,
         }
     }
 
     /// Waits for the socket; without one, which happens with a waiter only, for a moment.
     fn wait(&self) -> Result<(), WaitError> {
         let interest = self.poll_interest();
-        if let Some(waiter) = self.waiter() {
+        if let Some(waiter) = self.server.waiter() {
             let socket = interest.map(AwaitedSocket::new);
             return wait_by(waiter, socket.as_slice(), self.wait_deadline());
         }
@@ -218,18 +180,19 @@ impl<'a> Call<'a> {
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.
     pub(crate) fn wait_deadline(&self) -> Instant {
-        if self.stage == CallStage::Connecting {
-            return self.candidates.wait_deadline(self.deadline);
+        match self.stage {
+            CallStage::Connecting => self.connecting.wait_deadline(self.clock.deadline()),
+            _ => self.clock.deadline(),
         }
-        self.deadline
     }
 
     /// The connection whose socket the call waits for, whether to become readable, and whether to become writable.
     fn awaited_socket(&self) -> Option<(&SocketConnection, bool, bool)> {
         let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
         let (awaits_readable, awaits_writable) = match self.stage {
-            CallStage::Connecting => (false, true),
-            CallStage::Handshaking if socket_connection.has_unsent_records() => (false, true),
+            CallStage::Connecting if self.connecting.awaits_writable(socket_connection) => {
+                (false, true)
+            }
             // A server that is not read from stops reading: replies are taken while sending.
             CallStage::Sending => (
                 socket_connection.state_machine.awaits_replies()
@@ -262,10 +225,7 @@ impl<'a> Call<'a> {
         loop {
             let step_result = match self.stage {
                 CallStage::Start => self.check_out_connection(),
-                CallStage::Resolving => self.connect(),
-                CallStage::Connecting => self.finish_connecting(),
-                CallStage::Handshaking => self.continue_handshake(),
-                CallStage::Opening => self.finish_opening(),
+                CallStage::Connecting => self.connect(),
                 CallStage::Sending => match self.send() {
                     Ok(Some(event)) => return Ok(event),
                     Ok(None) => Ok(()),
@@ -292,13 +252,14 @@ impl<'a> Call<'a> {
     }
 
     /// Releases the reply that was read; after the last one the connection returns to the pool.
+    #[inline]
     pub fn release_reply(&mut self) {
         let Ok(socket_connection) = PooledConnection::socket_connection_of(&mut self.connection)
         else {
             return;
         };
         socket_connection.state_machine.release();
-        socket_connection.expects_large_value = self.received_body_directly;
+        socket_connection.expects_large_value = self.large_value.was_received_directly();
         if !socket_connection.state_machine.awaits_replies() {
             self.finish();
         }
@@ -309,22 +270,18 @@ impl<'a> Call<'a> {
         self.stage == CallStage::Done
     }
 
-    fn attempt(&self) -> Attempt {
-        Attempt { started: self.times.started, deadline: self.deadline, is_retry: self.was_retried }
-    }
-
     fn finish(&mut self) {
         self.stage = CallStage::Done;
         if let Some(mut connection) = self.connection.take() {
-            self.times.finished_at = Instant::now();
+            let finished_at = self.clock.finish();
             // All replies came before all was sent.
             if let Some(socket_connection) = connection.socket_connection()
                 && !socket_connection.state_machine.is_all_sent()
             {
                 socket_connection.state_machine.close();
             }
-            connection.return_to_pool(self.times.finished_at);
+            connection.return_to_pool(finished_at);
         }
-        self.write_batch = None;
+        self.leading_writes.release();
     }
 }

@@ -12,15 +12,6 @@ use crate::transport::blocking::{WaitError, WaitLimit};
 use crate::transport::resolver::Resolved;
 use crate::transport::socket::AsyncSocket;
 
-/// What drives a call.
-#[derive(Debug)]
-pub(super) enum Driver {
-    /// A thread that it may keep waiting.
-    Thread,
-    /// A runtime, with the addresses that it has looked up.
-    Runtime(Option<Resolved>),
-}
-
 /// What a call waits for.
 pub(crate) enum WaitFor {
     /// The addresses of a host: [`Call::set_resolved`].
@@ -32,12 +23,12 @@ pub(crate) enum WaitFor {
 impl Call<'_> {
     /// Leaves all waiting to a runtime: to be called before the call begins.
     pub(crate) fn set_nonblocking(&mut self) {
-        self.driver = Driver::Runtime(None);
+        self.connecting.set_nonblocking();
     }
 
     /// When the call must end.
     pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
+        self.clock.deadline()
     }
 
     /// Advances as far as it can without waiting.
@@ -52,7 +43,7 @@ impl Call<'_> {
 
     /// What a waiting call waits for.
     pub(crate) fn next_wait(&self) -> Option<WaitFor> {
-        if self.stage == CallStage::Resolving {
+        if self.stage == CallStage::Connecting && self.connecting.is_resolving() {
             let (host, port) = self.server.endpoint.host_to_resolve()?;
             return Some(WaitFor::Lookup(host.to_owned(), port));
         }
@@ -67,7 +58,7 @@ impl Call<'_> {
 
     /// Hands over the addresses that a [`WaitFor::Lookup`] found, or why it found none.
     pub(crate) fn set_resolved(&mut self, addresses: Resolved) {
-        self.driver = Driver::Runtime(Some(addresses));
+        self.connecting.set_resolved(addresses);
     }
 
     /// Ends the call, whose time is over.

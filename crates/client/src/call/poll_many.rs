@@ -23,7 +23,7 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
             match call.advance_to_reply() {
                 Ok(CallEvent::Interrupted) => is_interrupted = true,
                 Ok(CallEvent::Waiting) => {
-                    deadline = Some(call.deadline);
+                    deadline = Some(call.clock.deadline());
                     let call_wait_deadline = call.wait_deadline();
                     wait_deadline =
                         Some(wait_deadline.map_or(call_wait_deadline, |earliest: Instant| {
@@ -60,7 +60,7 @@ fn wait_for_any(calls: &[(Call<'_>, Option<Error>)], deadline: Instant) -> Resul
     let waiting_calls =
         calls.iter().filter(|(call, error)| error.is_none() && !call.has_first_reply());
     let sockets = waiting_calls.filter_map(|(call, _)| call.poll_interest());
-    if let Some(waiter) = calls.first().and_then(|(call, _)| call.waiter()) {
+    if let Some(waiter) = calls.first().and_then(|(call, _)| call.server.waiter()) {
         let sockets: Vec<_> = sockets.map(AwaitedSocket::new).collect();
         return wait_by(waiter, &sockets, deadline);
     }

@@ -2,17 +2,11 @@
 
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags};
-
 use super::{Call, CallEvent, CallStage, StepError};
 use crate::engine::connection::ConnectionEvent;
 use crate::error::Error;
 use crate::pool::PooledConnection;
-use crate::transport::blocking::{WaitError, WaitLimit, wait, wait_by};
-use crate::waiter::AwaitedSocket;
-
-/// A value at least this long is handed out while it is still arriving, to be received into its target.
-const DIRECT_BYTES_MIN: usize = 16 << 10;
+use crate::transport::blocking::{WaitError, WaitLimit};
 
 /// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
@@ -26,15 +20,10 @@ const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 impl Call<'_> {
     /// Submits the requests to the connection, which the call has had since `connected_at`.
     pub(super) fn submit_requests(&mut self, connected_at: Instant) -> Result<(), StepError> {
-        self.times.connected_at = connected_at;
-        self.may_have_waited = false;
-        let attempt = self.attempt();
+        self.clock.begin_round_trips(connected_at);
+        let attempt = self.clock.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        if let Some(write_batch) = &mut self.write_batch {
-            let pending = std::mem::take(&mut write_batch.pending);
-            socket_connection.state_machine.submit_buffered_writes(&write_batch.out, pending);
-            write_batch.end_offset = socket_connection.state_machine.appended_bytes();
-        }
+        self.leading_writes.submit_to(&mut socket_connection.state_machine);
         self.requests_offset = socket_connection.state_machine.appended_bytes();
         let ticket = socket_connection.state_machine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
@@ -55,7 +44,7 @@ impl Call<'_> {
             && self.early_reply.is_none()
             && !self.is_noreply
             // A server that refuses a value may close without reading the rest of it.
-            && socket_connection.receive(1, self.deadline, WaitLimit::NoWait, Instant::now()).is_ok()
+            && socket_connection.receive(1, self.clock.deadline(), WaitLimit::NoWait, Instant::now()).is_ok()
         {
             match socket_connection.state_machine.poll() {
                 ConnectionEvent::Reply(_, reply) => self.early_reply = Some(reply),
@@ -70,15 +59,14 @@ impl Call<'_> {
         let is_all_sent = send_result?;
         // A call without replies keeps the batch until its connection is back in the pool, so that its
         // caller's next call finds that connection.
-        self.write_batch.take_if(|write_batch| {
-            !self.is_noreply
-                && socket_connection.state_machine.sent_bytes() >= write_batch.end_offset
-        });
+        if !self.is_noreply {
+            self.leading_writes.release_sent(socket_connection.state_machine.sent_bytes());
+        }
         if is_all_sent {
             self.stage = CallStage::Receiving;
             return Ok(None);
         }
-        self.may_have_waited = true;
+        self.clock.mark_waited();
         if !socket_connection.state_machine.awaits_replies() {
             return Err(WaitError::WouldBlock.into());
         }
@@ -90,7 +78,12 @@ impl Call<'_> {
             if socket_connection.state_machine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
                 return Ok(self.early_reply.take().map(CallEvent::Reply));
             }
-            socket_connection.receive(1, self.deadline, WaitLimit::NoWait, Instant::now())?;
+            socket_connection.receive(
+                1,
+                self.clock.deadline(),
+                WaitLimit::NoWait,
+                Instant::now(),
+            )?;
             return Ok(None);
         }
         match socket_connection.state_machine.poll() {
@@ -106,7 +99,7 @@ impl Call<'_> {
             ConnectionEvent::Idle if socket_connection.state_machine.must_close() => Ok(None),
             ConnectionEvent::Idle | ConnectionEvent::NeedsBytes(_) => {
                 let now = Instant::now();
-                socket_connection.receive(1, self.deadline, WaitLimit::NoWait, now)?;
+                socket_connection.receive(1, self.clock.deadline(), WaitLimit::NoWait, now)?;
                 Ok(None)
             }
         }
@@ -128,10 +121,8 @@ impl Call<'_> {
             return Ok(Some(CallEvent::Finished));
         }
         if socket_connection.state_machine.has_received_nothing() && !self.is_noreply {
-            // The first wait needs no clock reading: the call has only just got its connection.
-            let now = if self.may_have_waited { Instant::now() } else { self.times.connected_at };
-            self.may_have_waited = true;
-            socket_connection.receive(1, self.deadline, wait_limit, now)?;
+            let now = self.clock.begin_first_receive();
+            socket_connection.receive(1, self.clock.deadline(), wait_limit, now)?;
         }
         match socket_connection.state_machine.poll() {
             ConnectionEvent::Reply(_, reply) => Ok(Some(CallEvent::Reply(reply))),
@@ -148,15 +139,12 @@ impl Call<'_> {
             }
             ConnectionEvent::NeedsBytes(missing_bytes) => {
                 let pipeline = socket_connection.state_machine.pipeline();
-                if self.streams_bodies
-                    && missing_bytes >= DIRECT_BYTES_MIN
-                    && let Some(found) = pipeline.partial_value()
-                {
+                if let Some(found) = self.large_value.arriving_value(missing_bytes, pipeline) {
                     return Ok(Some(CallEvent::Body(found)));
                 }
                 socket_connection.receive(
                     missing_bytes,
-                    self.deadline,
+                    self.clock.deadline(),
                     wait_limit,
                     Instant::now(),
                 )?;
@@ -177,47 +165,14 @@ impl Call<'_> {
         if !self.process.is_current() {
             return Err(self.fork_error());
         }
-        let deadline = self.deadline;
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        let mut received_bytes = match self.received_body_bytes {
-            Some(received_bytes) => received_bytes,
-            None if socket_connection.state_machine.pipeline().partial_value().is_none() => {
-                return Ok(true);
-            }
-            None => socket_connection.state_machine.pipeline_mut().move_partial_value(target),
-        };
-        while let Some(remaining_target) =
-            target.get_mut(received_bytes..).filter(|remaining_target| !remaining_target.is_empty())
-        {
-            let waiter = self.server.options.waiter.as_deref();
-            let receive_result =
-                socket_connection.receive_into(remaining_target, deadline, waiter.is_none());
-            let interest = (socket_connection.fd(), PollFlags::IN);
-            let receive_result = match (receive_result, waiter) {
-                (Err(WaitError::WouldBlock), Some(waiter)) => {
-                    wait_by(waiter, &[AwaitedSocket::new(interest)], deadline).map(|()| 0)
-                }
-                // The socket's own time-out ended early, or none could be set for so short a time.
-                (Err(WaitError::WouldBlock), None) => {
-                    let (fd, flags) = interest;
-                    wait(&mut [PollFd::from_borrowed_fd(fd, flags)], deadline).map(|()| 0)
-                }
-                (receive_result, _) => receive_result,
-            };
-            match receive_result {
-                Ok(newly_received_bytes) => received_bytes += newly_received_bytes,
-                Err(WaitError::Interrupted) => {
-                    self.received_body_bytes = Some(received_bytes);
-                    return Ok(false);
-                }
-                Err(wait_error) => {
-                    self.handle_wait_error(wait_error)?;
-                    return Err(Error::Closed);
-                }
+        let (deadline, waiter) = (self.clock.deadline(), self.server.waiter());
+        match self.large_value.receive(socket_connection, target, deadline, waiter) {
+            Ok(is_complete) => Ok(is_complete),
+            Err(wait_error) => {
+                self.handle_wait_error(wait_error)?;
+                Err(Error::Closed)
             }
         }
-        self.received_body_bytes = None;
-        self.received_body_directly = true;
-        Ok(true)
     }
 }

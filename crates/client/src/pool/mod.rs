@@ -19,6 +19,7 @@ use crate::tcp::TcpOptions;
 use crate::transport::background::BackgroundConnection;
 use crate::transport::connect::ConnectTarget;
 use crate::transport::resolver::Resolver;
+use crate::waiter::Waiter;
 use crate::write_buffer::WriteBuffer;
 
 /// One server: its endpoint, its state, and the connections to it.
@@ -71,6 +72,11 @@ impl Server {
     pub(crate) fn connect_target(&self) -> ConnectTarget<'_> {
         let (tls, tcp) = (self.options.tls.as_ref(), self.options.tcp);
         ConnectTarget { endpoint: &self.endpoint, resolver: &self.resolver, tls, tcp }
+    }
+
+    /// What waits in place of the threads that call it.
+    pub(crate) fn waiter(&self) -> Option<&dyn Waiter> {
+        self.options.waiter.as_deref()
     }
 
     /// A connection for a background thread.

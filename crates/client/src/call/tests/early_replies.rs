@@ -59,7 +59,7 @@ fn listener_that_refuses_a_store() -> (SocketAddr, Sender<()>) {
 /// Waits until the connection of a call is closed by its peer.
 fn wait_until_closed(call: &Call<'_>) {
     let (fd, _) = call.poll_interest().unwrap();
-    wait(&mut [PollFd::from_borrowed_fd(fd, PollFlags::empty())], call.deadline).unwrap();
+    wait(&mut [PollFd::from_borrowed_fd(fd, PollFlags::empty())], call.clock.deadline()).unwrap();
 }
 
 #[test]
