@@ -329,6 +329,10 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         if self.choices.fixed.contains(*item) {
             return;
         }
+        // Nobody has looked up a companion or a child that is too old.
+        if self.local_policy.contains(*item) {
+            self.local_policy.remove_stale(*item);
+        }
         self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
     }
 
@@ -451,6 +455,32 @@ mod tests {
         };
         // The second request comes a microsecond after the first.
         assert_eq!((calls(2), calls(1)), (4, 8));
+    }
+
+    #[test]
+    fn a_companion_that_is_too_old_is_replaced() {
+        let count = 200;
+        let mut log = log_with_calls(None);
+        let requests = &mut log.requests;
+        requests.numbers = (0..count as u64).collect();
+        // Longer than values are kept.
+        requests.times_us = (0..count as u64).map(|second| second * 1_000_000).collect();
+        requests.instances = vec![0; count];
+        requests.base_times_us = vec![1000; count];
+        (requests.pages, requests.routes) = (vec![NONE; count], vec![NONE; count]);
+        requests.starts = (0..=count).map(|request| 2 * request).collect();
+        requests.items = [0, 1, 2, 3].repeat(count / 2);
+        let cost = CostModel::new(&[(1.0, 100.0)], &[(1.0, 100.0), (10.0, 190.0)]).unwrap();
+        let near_ttl = Some(std::time::Duration::from_millis(10));
+        let prepared = PreparedLog::new(&log, |_| true).with_near_ttl(near_ttl);
+        for policy in ["s3fifo:2", "s3fifo:3", "s3fifo:9", "lru:3", "lru-bytes:300", "tuned:9"] {
+            let notation = format!("{policy}+together:50");
+            let second_half =
+                report(&prepared, &cost, &notation.parse().unwrap(), OPTIONS).second_half;
+            // Each request fetches its two items by one call.
+            let expected = (count as u64 / 2, count as u64);
+            assert_eq!((second_half.calls, second_half.keys), expected, "{notation}");
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn prefetch_and_near_ttl_need_no_more_calls_than_nothing_kept(
         keys in prop::collection::vec(0..40_u32, 1..200),
-        term in prop::sample::select(vec!["s4fifo:0", "s4fifo:1", "s4fifo:9:skip=0.5", "tuned:0", "tuned:9", "tuned:600"]),
+        term in prop::sample::select(vec!["s4fifo:0", "s4fifo:1", "s4fifo:9:skip=0.5", "tuned:0", "tuned:9", "tuned:600", "lru:1", "lru:9", "lru-bytes:900", "s3fifo:1", "s3fifo:9"]),
         ttl_s in prop::sample::select(vec![None, Some(1), Some(30)]),
     ) {
         let log = log_of(&keys, 2);
