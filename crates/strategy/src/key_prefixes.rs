@@ -16,7 +16,7 @@ pub fn longest_prefix(prefixes: &[String], key: &[u8]) -> Option<usize> {
 }
 
 /// A key of Django without `KEY_PREFIX:VERSION:`.
-fn after_django_version(key: &[u8]) -> Option<&[u8]> {
+pub fn after_django_version(key: &[u8]) -> Option<&[u8]> {
     let mut parts = key.splitn(3, |&byte| byte == b':');
     let (_, version, application_key) = (parts.next()?, parts.next()?, parts.next()?);
     let is_version = !version.is_empty() && version.iter().all(u8::is_ascii_digit);

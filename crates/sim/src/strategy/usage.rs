@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::prepare::PreparedLog;
-use crate::key_prefix::{DELIMITERS, text_key_prefix};
+use crate::key_prefix::PrefixGroups;
 use crate::trace::log::NONE;
 
 const US_PER_DAY: f64 = 86_400e6;
@@ -94,6 +94,8 @@ fn fraction_of(part: u64, whole: u64) -> Option<f64> {
 /// The use of each prefix.
 fn list_prefix_usages(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<PrefixUsage> {
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
+    let read_keys = keys.iter().zip(requests_by_item).filter(|&(_, &requests)| requests > 0);
+    let groups = PrefixGroups::of_keys(read_keys.map(|(key, _)| key.as_str()));
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
     let mut prefix_usages: Vec<PrefixUsage> = Vec::new();
     let mut prefix_index_of_item = vec![NONE; keys.len()];
@@ -101,7 +103,7 @@ fn list_prefix_usages(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> V
         if requests == 0 {
             continue;
         }
-        let prefix = text_key_prefix(key, DELIMITERS);
+        let prefix = groups.prefix_of(key);
         let prefix_index = *index_of_prefix.entry(prefix).or_insert_with(|| {
             prefix_usages.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
@@ -191,6 +193,14 @@ mod tests {
         let expected = [usage_of(None, [2, 7, 4, 4]), usage_of(Some("u:"), [2, 6, 3, 2])];
         assert_eq!(log_usage.by_prefix, expected);
         assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
+    }
+
+    #[test]
+    fn keys_of_django_are_grouped_by_what_comes_after_the_version() {
+        let log = log_of_requests(&[&[":1:card:1", ":1:card:2", ":1:user:1"], &[":1:nav"]]);
+        let usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
+        let prefixes = usage.by_prefix.iter().map(|usage| usage.prefix.as_deref());
+        assert_eq!(prefixes.collect::<Vec<_>>(), [":1:", ":1:card:", ":1:user:"].map(Some));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use glasscache_lab::text::format_count;
-use glasscache_sim::key_prefix::{DELIMITERS, NO_PREFIX, text_key_prefix};
+use glasscache_sim::key_prefix::{NO_PREFIX, PrefixGroups};
 use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -107,9 +107,10 @@ impl FixedItems {
     }
 
     fn list_prefix_rows(&self) -> Vec<PrefixRow> {
+        let prefixes = PrefixGroups::of_keys(self.items.iter().map(|item| item.key.as_str()));
         let mut groups: BTreeMap<&str, PrefixRow> = BTreeMap::new();
         for item in &self.items {
-            let prefix = text_key_prefix(&item.key, DELIMITERS).unwrap_or(NO_PREFIX);
+            let prefix = prefixes.prefix_of(&item.key).unwrap_or(NO_PREFIX);
             let row = groups
                 .entry(prefix)
                 .or_insert_with(|| PrefixRow { prefix: prefix.to_owned(), ..PrefixRow::default() });
