@@ -129,6 +129,26 @@ fn decoding_is_a_column_of_every_strategy_and_part_of_the_forecast() {
 }
 
 #[test]
+fn a_search_says_where_requests_waited_for_something_else_while_they_were_recorded() {
+    let search_of = |wait_us: u32| {
+        let line_of = |number: u32| {
+            format!(
+                r#"{{"request":{number},"time_us":{number},"instance":0,"base_us":10000,"page":null,"items":["a","b"],"calls":[1,1],"wait_us":{wait_us},"decode_us":500,"writes":1}}"#
+            ) + "\n"
+        };
+        let requests: String = (0..8).map(line_of).collect();
+        let folder = write_log(ITEMS, &requests);
+        let output = run_simulate(folder.path(), &["--search", "--memory", "1M"]);
+        assert!(output.status.success(), "{}", to_text(&output.stderr));
+        to_text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // By the table a request waits 2 ms.
+    let text = search_of(60_500);
+    assert!(text.contains("When they were recorded, requests waited 60.00 ms, besides"), "{text}");
+    assert!(!search_of(4_500).contains("When they were recorded"));
+}
+
+#[test]
 fn a_fixed_set_names_its_items_and_strategies_have_words() {
     let folder = write_log(ITEMS, REQUESTS);
     let output = run_simulate(folder.path(), &["--strategies", "remote,fixed:2", "--json"]);

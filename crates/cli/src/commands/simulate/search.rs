@@ -8,7 +8,7 @@ use glasscache_sim::search::{
     BestSoFar, Candidate, Evaluation, LearnedByShare, evaluate, find_pareto_front, list_candidates,
 };
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+use glasscache_sim::strategy::report::{Report, ReportOptions, report, report_as_recorded};
 use glasscache_sim::strategy::{Strategy, parse_bytes};
 use serde_json::json;
 
@@ -153,6 +153,22 @@ fn compute_today_ms(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> f64 {
     today.second_half.wait_ms()
 }
 
+/// How long requests waited while they were recorded, if that was mostly for what the forecast does not have.
+fn find_other_waits(
+    loaded: &LoadedLog,
+    prepared: &PreparedLog<'_>,
+    today_ms: f64,
+) -> Option<String> {
+    let options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
+    let recorded = report_as_recorded(prepared, &loaded.log.requests, options)?;
+    let wait_ms = recorded.second_half.wait_ms();
+    (wait_ms > 2.0 * today_ms).then(|| {
+        format!(
+            "When they were recorded, requests waited {wait_ms:.2} ms, besides decoding: writes are in it, and the time until a processor or the event loop was free for a reply. The forecast has neither."
+        )
+    })
+}
+
 /// The added time of the candidates in one evaluation.
 struct EvaluationResult {
     /// The candidates with their added nanoseconds.
@@ -248,6 +264,7 @@ fn build_page(
     );
     notes.extend(find_unknown_sizes(prepared).map(|(_, note)| note));
     notes.extend(find_unknown_decoding(prepared));
+    notes.extend(find_other_waits(loaded, prepared, today_ms));
     notes.extend(list_left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
