@@ -389,6 +389,15 @@ def test_a_route_whose_requests_wait_longer_is_named(
     assert "slower" in text
     assert all(len(line) <= 80 for line in text.splitlines()), text
 
+    (slow_route,) = document["rollout"]["routes"]
+    document["rollout"]["routes"] = [slow_route | {"route": f"/{number}"} for number in range(8)]
+    report_file.write_text(json.dumps(document))
+    text = run_rollout_command(report_file, exit_code=1, flags=()).stdout
+    assert "/5 " in text
+    assert "/6 " not in text
+    assert "\n--json has 2 more routes that lose less.\n" in text
+    assert "\n\n\n" not in text
+
 
 def test_values_are_compared_with_those_of_the_server(
     settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path

@@ -51,7 +51,7 @@ impl Args {
             out.print_line(wrap(&sentence))?;
             out.print_line(format!("\n{}", output::format_metrics(&reports)))?;
             if let Some(table) = output::format_routes(&reports) {
-                out.print_line(format!("{table}\n"))?;
+                out.print_line(table)?;
             }
             out.print_line(wrap(&output::describe_reports(&reports)))?;
             for reason in &reports.disabled_because {

@@ -78,7 +78,14 @@ pub(super) fn format_routes(reports: &Reports) -> Option<String> {
             if is_much_slower(route) { "slower".to_owned() } else { String::new() },
         ]);
     }
-    (!routes.is_empty()).then(|| table.to_string())
+    let not_printed = routes.len().saturating_sub(ROUTES_PRINTED);
+    let note = (not_printed > 0).then(|| {
+        format!(
+            "--json has {} that lose less.\n",
+            format_count_of(not_printed as u64, "more route", "more routes")
+        )
+    });
+    (!routes.is_empty()).then(|| format!("{table}{}", note.unwrap_or_default()))
 }
 
 fn route_differences(reports: &Reports) -> Vec<RouteDifference> {
