@@ -156,7 +156,7 @@ impl From<ReplayError> for Failure {
         let failure = Failure::new(exit, error.to_string());
         match &error {
             ReplayError::FixedSet { .. } => failure
-                .with_hint("store them, or add --fill for random values of the recorded sizes"),
+                .with_hint("store them, or add --fill, which stores random values, with a server of its own; a log has no namespace in its keys (Django without \"like\" has gc~), so those of such clients are not found"),
             _ => failure,
         }
     }
