@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use glasscache_strategy::fixed_set::{REFRESH_AHEAD_DIVISOR, shortest_refresh_interval};
+use glasscache_strategy::fixed_set::{
+    REFRESH_AHEAD_DIVISOR, refresh_interval, shortest_refresh_interval,
+};
 
 use crate::trace::log::Items;
 
@@ -113,7 +115,8 @@ impl ItemLifetimes {
     }
 
     /// How many keys with a TTL the refreshes of a fixed set fetch, from the first to the last of the uses of a process, each
-    /// a time in microseconds and the items: what was stored anew and not read since, and what is about to expire.
+    /// a time in microseconds and the items: what was stored anew and not read since, what the process has kept for
+    /// `near_ttl`, and what is about to expire.
     pub(super) fn count_refreshed_keys<'u>(
         &self,
         fixed_items: &[u32],
@@ -128,15 +131,28 @@ impl ItemLifetimes {
         if uses_of_item.is_empty() {
             return 0;
         }
+        let renewal_us = near_ttl_us.map(|near_ttl_us| {
+            refresh_interval(Duration::from_micros(near_ttl_us)).as_micros() as u64
+        });
+        // The first is a load.
+        let mut renewed_at_us: Vec<u64> = Vec::new();
         let (mut first_us, mut last_us) = (None, 0);
         for (now_us, items) in uses {
             first_us.get_or_insert(now_us);
             last_us = now_us;
+            if let Some(renewal_us) = renewal_us
+                && renewed_at_us.last().is_none_or(|&at_us| now_us >= at_us + renewal_us)
+            {
+                renewed_at_us.push(now_us);
+            }
             for item in items {
                 if let Some(times_us) = uses_of_item.get_mut(item) {
                     times_us.push(now_us);
                 }
             }
+        }
+        if !renewed_at_us.is_empty() {
+            renewed_at_us.remove(0);
         }
         let measured_us = first_us.unwrap_or(0)..=last_us;
         let interval_us = refresh_interval_us(near_ttl_us);
@@ -145,14 +161,21 @@ impl ItemLifetimes {
             let refreshes_of_store = |&stored_at_us: &u64| {
                 let refresh_us = stored_at_us.next_multiple_of(interval_us);
                 let ends_at_us = self.end_us(*item, stored_at_us);
-                let is_read_since = times_us
+                let read_since_us = times_us
                     .get(times_us.partition_point(|&time_us| time_us <= stored_at_us))
-                    .is_some_and(|&time_us| time_us <= refresh_us);
-                let is_new = !is_read_since && refresh_us + SECOND_US < ends_at_us;
+                    .filter(|&&time_us| time_us <= refresh_us);
+                let is_new = read_since_us.is_none() && refresh_us + SECOND_US < ends_at_us;
+                let fetched_at_us = *read_since_us.unwrap_or(&refresh_us);
                 let last_refresh_us = ends_at_us - ends_at_us % interval_us;
                 let is_ahead = last_refresh_us > refresh_us
                     && (1..ahead_us).contains(&(ends_at_us - last_refresh_us));
-                u64::from(is_new && measured_us.contains(&refresh_us))
+                // Each key is due by itself, on average half an interval after one of these times.
+                let before = |end_us: u64| renewed_at_us.partition_point(|&at_us| at_us < end_us);
+                let due_us = fetched_at_us + renewal_us.unwrap_or(0) / 2;
+                let renewals =
+                    before(ends_at_us.saturating_sub(SECOND_US)).saturating_sub(before(due_us));
+                renewals as u64
+                    + u64::from(is_new && measured_us.contains(&refresh_us))
                     + u64::from(is_ahead && measured_us.contains(&last_refresh_us))
             };
             self.stored_at_us[*item as usize].iter().map(refreshes_of_store).sum::<u64>()
@@ -218,12 +241,25 @@ mod tests {
             let uses = seconds.iter().map(|second| (second * SECOND_US, used_items));
             lifetimes.count_refreshed_keys(&[0, 1], uses, Some(near_ttl_s * SECOND_US))
         };
-        // After 3, 12 and 21 s.
-        assert_eq!(refreshed_keys(&[1], &[0, 25], 6), 3);
+        // After 3, 12 and 21 s; that value has been kept for 4 s when the last request comes, before its `near_ttl` is over.
+        assert_eq!(refreshed_keys(&[1], &[0, 20, 25], 6), 3);
         assert_eq!(refreshed_keys(&[1], &[4, 20], 6), 1);
         // The process read the first item itself after 2 s.
-        assert_eq!(refreshed_keys(&[0], &[1, 2, 25], 6), 2);
+        assert_eq!(refreshed_keys(&[0], &[1, 2, 20, 25], 6), 2);
         // After 3.5, 14 and 21 s, and after 10.5 s the first item, which ends half a second later.
-        assert_eq!(refreshed_keys(&[1], &[0, 25], 7), 4);
+        assert_eq!(refreshed_keys(&[1], &[0, 20, 25], 7), 4);
+    }
+
+    #[test]
+    fn what_lives_longer_than_near_ttl_is_refreshed_each_time_that_is_over() {
+        let items = Items { sizes: vec![1], ttls_s: vec![1000], ..Items::default() };
+        let lifetimes = ItemLifetimes::new(&items, std::iter::once((SECOND_US, 0)));
+        let keys_in = |seconds: std::ops::Range<u64>, step| {
+            let uses = seconds.step_by(step).map(|second| (second * SECOND_US, &[0_u32][..]));
+            lifetimes.count_refreshed_keys(&[0], uses, Some(10 * SECOND_US))
+        };
+        // Every 9 s until the item ends, or with each request if these are less frequent.
+        assert_eq!((keys_in(1..10, 1), keys_in(1..902, 1), keys_in(1..2000, 1)), (0, 100, 110));
+        assert!((15..=16).contains(&keys_in(1..902, 60)));
     }
 }
