@@ -127,6 +127,23 @@ def test_without_the_module_venv_no_environment_is_begun(checkout: Path) -> None
     assert not (checkout / ".venv").exists()
 
 
+def test_an_environment_that_cannot_be_made_during_the_build_is_one_sentence_after_it(
+    checkout: Path,
+) -> None:
+    programs = {
+        "cargo": f'echo "$1" >>"{checkout}/steps"; [ "$1" != --version ] || {CARGO}',
+        "cc": CC,
+        "cmp": "exit 1",
+        "python3": 'case "$*" in *ensurepip*) exit 1;; esac; exit 0',
+        "setsid": 'exec "$@"',
+    }
+    result = run_script(checkout, "build-tests", programs=programs, TEST_BUILD="")
+    assert result.returncode == 2
+    assert "on Debian, apt-get install python3-venv." in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert (checkout / "steps").read_text().split()[-1] == "build"
+
+
 def test_packages_that_cannot_be_downloaded_are_one_sentence(checkout: Path) -> None:
     result = run_script(
         checkout, "cargo-build", programs={"cargo": "echo no network >&2; exit 101"}

@@ -61,17 +61,27 @@ fn learn_rules(log: &RequestLog, share_percent: u8) -> LearnedRules {
     learn(Some(share_percent), &prepared, 0..prepared.second_half_start())
 }
 
-/// The figures of a strategy on the second half.
+/// The figures of a strategy on the second half, with the rules that it learns from the first.
 fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
     let prepared = PreparedLog::new(log, |_| true);
-    let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let strategy: Strategy = notation.parse().unwrap();
-    let fixed = choose_fixed(strategy.fixed, &prepared, &cost);
     let learned_rules =
         learn(strategy.companion_share_percent, &prepared, 0..prepared.second_half_start());
+    figures_with_rules(&prepared, &learned_rules, notation)
+}
+
+/// The figures of a strategy on the second half, with these rules.
+fn figures_with_rules(
+    prepared: &PreparedLog,
+    learned_rules: &LearnedRules,
+    notation: &str,
+) -> Figures {
+    let cost = CostModel::parse(LATENCY_JSON).unwrap();
+    let strategy: Strategy = notation.parse().unwrap();
+    let fixed = choose_fixed(strategy.fixed, prepared, &cost);
     let choices = Choices { fixed: &fixed, learned: &learned_rules.items };
-    let request_stats = run(&prepared, &cost, &strategy, choices, CostMode::Median, prepared.len());
-    compute_figures(&prepared, &request_stats, prepared.second_half_start()..prepared.len())
+    let request_stats = run(prepared, &cost, &strategy, choices, CostMode::Median, prepared.len());
+    compute_figures(prepared, &request_stats, prepared.second_half_start()..prepared.len())
 }
 
 fn rule_texts(learned_rules: &LearnedRules) -> Vec<String> {
@@ -151,6 +161,9 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
     let mut log = topic_tree(&TopicTreeConfig::default());
     let parents = log.items.parents.clone();
     log.items.parents.fill(NONE);
+    let prepared = PreparedLog::new(&log, |_| true);
+    let learn_with = |percent| learn(percent, &prepared, 0..prepared.second_half_start());
+    let (no_rules, rules) = (learn_with(None), learn_with(Some(80)));
     let mut most_calls_with_rules = 0;
     for (without_rules_notation, with_rules_notation) in [
         ("remote", "together:80"),
@@ -158,8 +171,8 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
         ("fixed-bytes:1m", "together:80+fixed-bytes:1m"),
         ("fixed-bytes:512k+s3fifo:200", "together:80+fixed-bytes:512k+s3fifo:200"),
     ] {
-        let without_rules = figures_of_second_half(&log, without_rules_notation);
-        let with_rules = figures_of_second_half(&log, with_rules_notation);
+        let without_rules = figures_with_rules(&prepared, &no_rules, without_rules_notation);
+        let with_rules = figures_with_rules(&prepared, &rules, with_rules_notation);
         let calls_ratio = with_rules.calls as f64 / without_rules.calls as f64;
         let bytes_ratio = with_rules.bytes as f64 / without_rules.bytes as f64;
         eprintln!(
@@ -172,9 +185,10 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
         most_calls_with_rules = most_calls_with_rules.max(with_rules.calls);
     }
     log.items.parents = parents;
+    let prepared = PreparedLog::new(&log, |_| true);
     let tree_notations = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
     let calls_of_tree_rules =
-        tree_notations.map(|notation| figures_of_second_half(&log, notation).calls);
+        tree_notations.map(|notation| figures_with_rules(&prepared, &no_rules, notation).calls);
     eprintln!("calls: rules {most_calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
     assert!(calls_of_tree_rules.iter().all(|&calls| most_calls_with_rules <= calls));
 }
