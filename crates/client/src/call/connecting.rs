@@ -282,7 +282,9 @@ fn continue_opening(
     match socket_connection.state_machine.poll() {
         ConnectionEvent::Ready => Ok(ConnectingStep::Ready),
         // The login was accepted, and the probe is to be sent.
-        ConnectionEvent::NeedsBytes(_) if !socket_connection.state_machine.output().is_empty() => {
+        ConnectionEvent::NeedsBytes(_)
+            if !socket_connection.state_machine.wire().output().is_empty() =>
+        {
             Ok(ConnectingStep::Continue)
         }
         ConnectionEvent::NeedsBytes(missing_bytes) => {

@@ -53,8 +53,8 @@ impl LargeValue {
         let state_machine = &mut socket_connection.state_machine;
         let mut received_bytes = match self.interrupted_at {
             Some(received_bytes) => received_bytes,
-            None if state_machine.pipeline().partial_value().is_none() => return Ok(true),
-            None => state_machine.pipeline_mut().move_partial_value(target),
+            None if state_machine.wire().pipeline().partial_value().is_none() => return Ok(true),
+            None => state_machine.wire_mut().pipeline_mut().move_partial_value(target),
         };
         while let Some(remaining_target) =
             target.get_mut(received_bytes..).filter(|remaining_target| !remaining_target.is_empty())

@@ -54,7 +54,7 @@ impl LeadingWrites {
         if let Some(batch) = &mut self.batch {
             let pending = std::mem::take(&mut batch.pending);
             state_machine.submit_buffered_writes(&batch.out, pending);
-            batch.end_offset = state_machine.appended_bytes();
+            batch.end_offset = state_machine.wire().appended_bytes();
         }
     }
 

@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
     /// The pipeline with the current reply, once there is one.
     pub fn pipeline(&self) -> Option<&Pipeline> {
         let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
-        Some(socket_connection.state_machine.pipeline())
+        Some(socket_connection.state_machine.wire().pipeline())
     }
 
     /// When it began, had its connection and its reply, and ended.
@@ -276,7 +276,7 @@ impl<'a> Call<'a> {
             let finished_at = self.clock.finish();
             // All replies came before all was sent.
             if let Some(socket_connection) = connection.socket_connection()
-                && !socket_connection.state_machine.is_all_sent()
+                && !socket_connection.state_machine.wire().is_all_sent()
             {
                 socket_connection.state_machine.close();
             }

@@ -24,7 +24,7 @@ impl Call<'_> {
         let attempt = self.clock.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         self.leading_writes.submit_to(&mut socket_connection.state_machine);
-        self.requests_offset = socket_connection.state_machine.appended_bytes();
+        self.requests_offset = socket_connection.state_machine.wire().appended_bytes();
         let ticket = socket_connection.state_machine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = CallStage::Sending;
@@ -60,7 +60,7 @@ impl Call<'_> {
         // A call without replies keeps the batch until its connection is back in the pool, so that its
         // caller's next call finds that connection.
         if !self.is_noreply {
-            self.leading_writes.release_sent(socket_connection.state_machine.sent_bytes());
+            self.leading_writes.release_sent(socket_connection.state_machine.wire().sent_bytes());
         }
         if is_all_sent {
             self.stage = CallStage::Receiving;
@@ -75,7 +75,9 @@ impl Call<'_> {
             if socket_connection.state_machine.is_last_reply() {
                 return Err(WaitError::WouldBlock.into());
             }
-            if socket_connection.state_machine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
+            if socket_connection.state_machine.wire().pipeline().received_bytes()
+                > READ_AHEAD_BYTES_MAX
+            {
                 return Ok(self.early_reply.take().map(CallEvent::Reply));
             }
             socket_connection.receive(
@@ -138,7 +140,7 @@ impl Call<'_> {
                 Ok(None)
             }
             ConnectionEvent::NeedsBytes(missing_bytes) => {
-                let pipeline = socket_connection.state_machine.pipeline();
+                let pipeline = socket_connection.state_machine.wire().pipeline();
                 if let Some(found) = self.large_value.arriving_value(missing_bytes, pipeline) {
                     return Ok(Some(CallEvent::Body(found)));
                 }

@@ -48,7 +48,7 @@ impl Connection {
         if !this.process.is_current() {
             return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/client.md, 0057)
         }
-        this.engine.feed(data);
+        this.engine.wire_mut().feed(data);
         this.process_events(slf.py())?;
         drop(this);
         Self::flush_unscheduled(slf)
@@ -138,7 +138,7 @@ impl Connection {
     #[getter]
     fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
         let is_all_sent =
-            self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
+            self.engine.wire().output().is_empty() && !self.engine.has_unacknowledged_writes();
         Ok(is_all_sent && !self.is_awaited(py)?)
     }
 
@@ -205,21 +205,21 @@ impl Connection {
         }
         self.engine.request_acknowledgement();
         let transport = self.transport.as_ref()?;
-        let output = self.engine.output();
+        let output = self.engine.wire().output();
         if output.is_empty() {
             return None;
         }
         let (transport, output_object) = (transport.clone_ref(py), PyBytes::new(py, output));
         let output_length = output.len();
         self.last_sent_count = std::mem::take(&mut self.unsent_count);
-        self.engine.mark_sent(output_length);
+        self.engine.wire_mut().mark_sent(output_length);
         Some((transport, output_object))
     }
 
     /// Sends what was written, unless that is done at the end of this loop iteration.
     pub(super) fn flush_unscheduled(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.borrow();
-        let needs_flush = !this.engine.output().is_empty() && !this.is_flush_scheduled;
+        let needs_flush = !this.engine.wire().output().is_empty() && !this.is_flush_scheduled;
         drop(this);
         if needs_flush { Self::flush(slf) } else { Ok(()) }
     }

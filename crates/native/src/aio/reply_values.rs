@@ -92,7 +92,7 @@ impl Connection {
             }
             Some(PendingRequest::Call(pending_call)) => pending_call,
         };
-        let found_values = self.engine.pipeline().found_values();
+        let found_values = self.engine.wire().pipeline().found_values();
         let found_bytes: usize = found_values.iter().map(|found| found.value_bytes).sum();
         if let Some(recorded_read) = pending_call.take_recorded_read() {
             recorded_read.set_size(0, found_bytes);
@@ -110,7 +110,7 @@ impl Connection {
             pending_call.timing.spent.add(CostPart::Deserialise, decode_ns);
         }
         if is_observed {
-            let found_values = self.engine.pipeline().found_values();
+            let found_values = self.engine.wire().pipeline().found_values();
             let summary =
                 pending_call.request_summary(self.engine.replied_key(), found_values, arrived_at);
             client.core.observe(&summary);
@@ -130,7 +130,7 @@ impl Connection {
         reply: Reply,
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
-        let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
+        let (pipeline, server) = (self.engine.wire().pipeline(), &self.server.name);
         let codec = self.client.get().codec();
         bulk_request.bulk_call.bind(py).borrow_mut().handle_reply(
             py,
@@ -154,7 +154,7 @@ impl Connection {
     ) -> PyResult<Resolution<'py>> {
         let server = self.server.name.as_str();
         if let Some(step) = pending_call.kind.next_step() {
-            let outcome = step.read(reply, self.engine.pipeline(), server);
+            let outcome = step.read(reply, self.engine.wire().pipeline(), server);
             return pending_call.kind.handle_step_result(py, outcome);
         }
         let python_none = || py.None().into_bound(py);
@@ -177,7 +177,7 @@ impl Connection {
                 let value = reply_form.to_python(
                     py,
                     self.client.get().codec(),
-                    (reply, self.engine.pipeline(), server),
+                    (reply, self.engine.wire().pipeline(), server),
                     &mut pending_call.timing.spent,
                     &mut UnpackBudget::default(),
                 );
@@ -192,7 +192,8 @@ impl Connection {
             _ => {
                 let accepted_reply = refusal_to_error(reply, server)
                     .map_err(|error| error::from_client_error(py, &error))?;
-                let reservation = Reservation::in_reply(&accepted_reply, self.engine.pipeline());
+                let reservation =
+                    Reservation::in_reply(&accepted_reply, self.engine.wire().pipeline());
                 Ok(Resolution::Value(match reservation {
                     Some(reservation) => {
                         reservation_tuple(py, reservation).into_pyobject(py)?.into_any()

@@ -198,7 +198,7 @@ impl Calls {
         let reply_effect = server_operation.handle_reply(
             reply,
             ReplyContext {
-                pipeline: engine.pipeline(),
+                pipeline: engine.wire().pipeline(),
                 server_name: &engine.server().name,
                 request_id,
                 network,

@@ -213,7 +213,7 @@ impl ClientConnection {
         loop {
             match engine.poll() {
                 ConnectionEvent::NeedsBytes(_) => match link.receive() {
-                    Received::Bytes(bytes) => engine.feed(&bytes),
+                    Received::Bytes(bytes) => engine.wire_mut().feed(&bytes),
                     Received::End(_) => return IdleState::Unusable,
                     Received::Nothing => return IdleState::Usable,
                 },
@@ -240,7 +240,7 @@ impl ClientConnection {
             engine.server().uncertain.take_all();
         }
         let acknowledges_quiet = acknowledges_quiet_writes(engine);
-        let begin_offset = engine.appended_bytes();
+        let begin_offset = engine.wire().appended_bytes();
         let is_owned = self.owner.is_some();
         let (ticket, is_repeatable) =
             server_operation.with_requests(acknowledges_quiet, |requests| {
@@ -253,7 +253,7 @@ impl ClientConnection {
                 };
                 (ticket, is_repeatable)
             });
-        let end_offset = engine.appended_bytes();
+        let end_offset = engine.wire().appended_bytes();
         let ticket = match ticket {
             Ok(ticket) => ticket,
             Err(error) => return Some(Err(error)),
@@ -296,7 +296,7 @@ impl ClientConnection {
             return false;
         };
         // A call that has the connection for itself reads replies only when all is sent.
-        let must_send_first = self.owner.is_some() && !engine.is_all_sent();
+        let must_send_first = self.owner.is_some() && !engine.wire().is_all_sent();
         let keeps_unparsed = keeps_unparsed
             && self.owner.is_none()
             && self.server_calls_in_flight.is_empty()
@@ -317,7 +317,7 @@ impl ClientConnection {
             return Movement::Nothing;
         }
         if !self.is_send_scheduled
-            && !engine.is_all_sent()
+            && !engine.wire().is_all_sent()
             && let Err(end) = send(network, self.link, engine, server_operation)
         {
             return Movement::Ended(end);
@@ -401,7 +401,8 @@ impl ClientConnection {
     /// Whether the quiet writes of its owner are all sent.
     pub(super) fn has_sent_quiet_writes(&self) -> bool {
         self.engine.as_ref().is_some_and(|engine| {
-            engine.is_all_sent() && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX
+            engine.wire().is_all_sent()
+                && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX
         })
     }
 
@@ -418,12 +419,15 @@ impl ClientConnection {
         let Some(engine) = &self.engine else {
             return;
         };
-        if engine.output().len() > OUTPUT_BYTES_MAX {
-            let text =
-                format!("connection {} has {} bytes to send", self.id, engine.output().len());
+        if engine.wire().output().len() > OUTPUT_BYTES_MAX {
+            let text = format!(
+                "connection {} has {} bytes to send",
+                self.id,
+                engine.wire().output().len()
+            );
             checker.report_broken(Invariant::MemoryIsBounded, text);
         }
-        let received_bytes = engine.pipeline().received_bytes();
+        let received_bytes = engine.wire().pipeline().received_bytes();
         let refusals_bytes_max = self.quiet_writes.len() * REPLY_LINE_BYTES_MAX;
         if received_bytes > REPLY_BYTES_MAX + refusals_bytes_max {
             let text =
@@ -493,7 +497,7 @@ impl ClientConnection {
 
     /// What it has sent; nothing once it is closed.
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.engine.as_ref().map_or(0, |engine| engine.sent_bytes())
+        self.engine.as_ref().map_or(0, |engine| engine.wire().sent_bytes())
     }
 
     /// Records requests that were sent whole, among the first `sent_bytes`, and whose outcome is unknown.
@@ -516,7 +520,7 @@ impl ClientConnection {
         let mut engine = self.engine.take()?;
         env.log(|| format!("connection {} is closed", self.id));
         env.network.close(self.link);
-        let sent_bytes = engine.sent_bytes();
+        let sent_bytes = engine.wire().sent_bytes();
         let has_unacknowledged_writes = engine.has_unacknowledged_writes();
         if env.is_sabotaged_by(Sabotage::ForgetsQuietWrites) {
             engine.abandon();
@@ -587,14 +591,14 @@ fn acknowledges_quiet_writes(engine: &Connection) -> bool {
 /// Gives a connection what was received: in place if `is_direct`, as a call that reads the socket itself does, or by copy.
 fn feed_received(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
     if !is_direct {
-        return engine.feed(bytes);
+        return engine.wire_mut().feed(bytes);
     }
     while !bytes.is_empty() {
-        let receive_buffer = engine.receive_space(1);
+        let receive_buffer = engine.wire_mut().receive_space(1);
         let (fitting_bytes, remaining_bytes) =
             bytes.split_at(bytes.len().min(receive_buffer.len()));
         receive_buffer[..fitting_bytes.len()].copy_from_slice(fitting_bytes);
-        engine.mark_received(fitting_bytes.len());
+        engine.wire_mut().mark_received(fitting_bytes.len());
         bytes = remaining_bytes;
     }
 }
@@ -606,28 +610,28 @@ fn send(
     engine: &mut Connection,
     server_operation: Option<&ServerOperation>,
 ) -> Result<(), End> {
-    let output = engine.output();
+    let output = engine.wire().output();
     if !output.is_empty() {
         let output_bytes = output.len();
         let sent_bytes = network.send(link, output)?;
-        engine.mark_sent(sent_bytes);
+        engine.wire_mut().mark_sent(sent_bytes);
         if sent_bytes < output_bytes {
             return Ok(());
         }
     }
-    if engine.is_all_sent() {
+    if engine.wire().is_all_sent() {
         return Ok(());
     }
-    let sent_body_bytes = engine.sent_external_body_bytes();
+    let sent_body_bytes = engine.wire().sent_external_body_bytes();
     let unsent_body = server_operation.map(|server_operation| {
         server_operation.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
             let mut unsent_body = body.unwrap_or_default().to_vec();
-            unsent_body.extend_from_slice(engine.body_end());
+            unsent_body.extend_from_slice(engine.wire().body_end());
             unsent_body.split_off(sent_body_bytes)
         })
     });
     let sent_bytes = network.send(link, &unsent_body.unwrap_or_default())?;
-    engine.mark_sent(sent_bytes);
+    engine.wire_mut().mark_sent(sent_bytes);
     Ok(())
 }

@@ -17,7 +17,6 @@ mod replies;
 mod tests;
 mod wire;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 pub use event::{Attempt, ConnectionEvent, Failure, NoReplyReason, Ticket};
@@ -38,8 +37,6 @@ use crate::request::{CommandSet, Request};
 const UNACKNOWLEDGED_WRITES_MAX: u32 = 1000;
 
 /// The state of one connection, without its socket.
-///
-/// It derefs to its [`Wire`], between which and the socket a driver moves bytes.
 #[derive(Debug)]
 pub struct Connection {
     server: Arc<ServerState>,
@@ -48,20 +45,6 @@ pub struct Connection {
     in_flight: InFlightRequests,
     /// Quiet writes without a request for acknowledgement after them.
     pending_writes: PendingWrites,
-}
-
-impl Deref for Connection {
-    type Target = Wire;
-
-    fn deref(&self) -> &Wire {
-        &self.wire
-    }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut Wire {
-        &mut self.wire
-    }
 }
 
 impl Connection {
@@ -80,6 +63,16 @@ impl Connection {
     /// The state of the server, shared by its connections.
     pub fn server(&self) -> &Arc<ServerState> {
         &self.server
+    }
+
+    /// The bytes to be sent, and those that were received.
+    pub fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// The same, between which and the socket a driver moves bytes.
+    pub fn wire_mut(&mut self) -> &mut Wire {
+        &mut self.wire
     }
 
     /// Notes that the transport is connected. A server with an unknown command set is probed, unless the connection

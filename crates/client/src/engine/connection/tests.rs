@@ -59,8 +59,8 @@ fn submit(connection: &mut Connection, request: Request<'_>) -> Option<Ticket> {
 
 /// Takes all output as sent.
 fn take_sent_output(connection: &mut Connection) -> String {
-    let out = connection.output().to_vec();
-    connection.mark_sent(out.len());
+    let out = connection.wire().output().to_vec();
+    connection.wire_mut().mark_sent(out.len());
     String::from_utf8(out).unwrap()
 }
 
@@ -78,7 +78,7 @@ fn a_server_is_probed_once_for_its_command_set() {
     connection.handle_connected(false, attempt_within(SECOND));
     assert!(!connection.accepts_requests());
     assert_eq!(take_sent_output(&mut connection), "mn\r\n");
-    connection.feed(b"MN\r\n");
+    connection.wire_mut().feed(b"MN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     assert_eq!(server.command_set(), Some(CommandSet::Meta));
     open(&server);
@@ -98,7 +98,7 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     submit(&mut connection, Request::Version);
     assert_eq!(server.command_set(), None);
-    connection.feed(b"VERSION 1\r\n");
+    connection.wire_mut().feed(b"VERSION 1\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert_eq!(server.command_set(), Some(CommandSet::Classic));
@@ -110,12 +110,12 @@ fn replies_go_to_their_calls_in_order() {
     let first_ticket = submit(&mut connection, get(b"a")).unwrap();
     let second_ticket = submit(&mut connection, get(b"b")).unwrap();
     assert_eq!(take_sent_output(&mut connection), "get a\r\nget b\r\n");
-    connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
+    connection.wire_mut().feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Reply(first_ticket, Reply::Values));
-    let found = connection.pipeline().found_values()[0];
-    assert_eq!(connection.pipeline().body(&found), b"1");
+    let found = connection.wire().pipeline().found_values()[0];
+    assert_eq!(connection.wire().pipeline().body(&found), b"1");
     assert_eq!(connection.poll(), ConnectionEvent::Reply(second_ticket, Reply::Values));
-    assert!(connection.pipeline().found_values().is_empty());
+    assert!(connection.wire().pipeline().found_values().is_empty());
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.is_idle() && connection.is_ready_for_reuse());
 }
@@ -127,7 +127,7 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     let requests = [Request::DeleteMany { keys: &keys }, get(b"c")];
     let ticket = connection.submit(&requests, attempt_within(SECOND)).unwrap();
     take_sent_output(&mut connection);
-    connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
+    connection.wire_mut().feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
         assert!(
             matches!(connection.poll(), ConnectionEvent::Reply(replied_ticket, _) if Some(replied_ticket) == ticket)
@@ -160,7 +160,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
         if context.phase == Phase::Read && !context.retry_is_safe));
     assert!(!connection.accepts_requests() && !connection.must_close());
     assert!(connection.next_deadline().unwrap() > deadline);
-    connection.feed(b"HD O1 ka\r\nEND\r\n");
+    connection.wire_mut().feed(b"HD O1 ka\r\nEND\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Reply(other_ticket, Reply::Values));
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
@@ -176,7 +176,7 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
     let (_, error, _) = expect_failure(connection.poll());
     assert!(matches!(error, Error::Deadline(context)
         if context.phase == Phase::Write && context.retry_is_safe));
-    assert!(connection.must_close() && connection.output().is_empty());
+    assert!(connection.must_close() && connection.wire().output().is_empty());
     drop(connection);
     assert!(server.uncertain.take_all().is_empty());
 }
@@ -230,7 +230,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
     take_sent_output(&mut connection);
-    connection.feed(b"MN\r\nEND\r\n");
+    connection.wire_mut().feed(b"MN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     drop(connection);
@@ -266,7 +266,7 @@ fn quiet_writes_are_acknowledged_or_counted() {
     connection.request_acknowledgement();
     assert!(take_sent_output(&mut connection).ends_with("mn\r\n"));
     assert!(connection.is_ready_for_reuse(), "another call may follow");
-    connection.feed(b"NS O2 kb\r\nMN\r\n");
+    connection.wire_mut().feed(b"NS O2 kb\r\nMN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert_eq!(failure_count(), 1);
     submit(&mut connection, set(b"c", true));
@@ -284,7 +284,7 @@ fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
     submit(&mut connection, set(b"b", true));
     submit(&mut connection, get(b"c"));
     assert!(take_sent_output(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
-    connection.feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
+    connection.wire_mut().feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
 }
@@ -297,14 +297,14 @@ fn a_refusal_of_a_quiet_write_after_an_acknowledgement_waits_for_the_next_one() 
     connection.request_acknowledgement();
     submit(&mut connection, set(b"b", true));
     take_sent_output(&mut connection);
-    connection.feed(b"MN\r\nNS O2\r\n");
+    connection.wire_mut().feed(b"MN\r\nNS O2\r\n");
     for _ in 0..2 {
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
     }
     assert!(connection.is_ready_for_reuse() && connection.has_unacknowledged_writes());
     submit(&mut connection, get(b"c"));
     assert_eq!(take_sent_output(&mut connection), "mn\r\nget c\r\n");
-    connection.feed(b"MN\r\nEND\r\n");
+    connection.wire_mut().feed(b"MN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
     assert_eq!(server.faults.load(Ordering::Relaxed), 0);
@@ -319,13 +319,13 @@ fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() 
         server.learn_command_set(command_set);
         let mut connection = open(&server);
         submit(&mut connection, set(b"a", true));
-        let output_bytes = connection.output().len();
-        connection.mark_sent(output_bytes);
-        connection.feed(refusal);
+        let output_bytes = connection.wire().output().len();
+        connection.wire_mut().mark_sent(output_bytes);
+        connection.wire_mut().feed(refusal);
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.is_ready_for_reuse());
         for _ in 0..1000 {
-            connection.feed(refusal);
+            connection.wire_mut().feed(refusal);
             assert_eq!(connection.poll(), ConnectionEvent::Idle);
         }
         assert!(connection.must_close(), "{command_set:?}");
@@ -350,9 +350,9 @@ fn a_quiet_write_fails_once_at_most() {
         let mut connection = open(&server);
         submit(&mut connection, set(b"a", true));
         connection.request_acknowledgement();
-        connection.feed(&failed_reply);
+        connection.wire_mut().feed(&failed_reply);
         assert!(matches!(connection.poll(), ConnectionEvent::NeedsBytes(_)));
-        connection.feed(&failed_reply);
+        connection.wire_mut().feed(&failed_reply);
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.must_close(), "{command_set:?}");
         assert_eq!(server.faults.load(Ordering::Relaxed), 1);
@@ -368,7 +368,7 @@ fn a_noop_with_the_opaque_of_another_acknowledges_no_quiet_writes() {
     connection.request_acknowledgement();
     let mut noop = vec![0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
     noop.resize(24, 0);
-    connection.feed(&noop);
+    connection.wire_mut().feed(&noop);
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
@@ -397,7 +397,7 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
     assert_eq!(take_sent_output(&mut connection), format!("{removal}{removal}get c\r\n"));
-    connection.feed(b"END\r\n");
+    connection.wire_mut().feed(b"END\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(_, Reply::Values)));
 }
 
@@ -407,7 +407,7 @@ fn a_protocol_fault_is_counted_once() {
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
     take_sent_output(&mut connection);
-    connection.feed(b"nonsense\r\n");
+    connection.wire_mut().feed(b"nonsense\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Failed(..)));
     for _ in 0..3 {
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
@@ -421,10 +421,10 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
     let server = meta_server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
-        let (begin_offset, requests) = (connection.appended_bytes(), [set(b"a", true)]);
+        let (begin_offset, requests) = (connection.wire().appended_bytes(), [set(b"a", true)]);
         connection.submit(&requests, attempt_within(SECOND)).unwrap();
         if is_sent {
-            connection.mark_sent(1);
+            connection.wire_mut().mark_sent(1);
         }
         let failure = connection.fail_quiet(
             &requests,
@@ -452,7 +452,7 @@ fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
         connection.submit_buffered_writes(b"ms a 1 q O7\r\nv\r\n", pending_writes);
         submit(&mut connection, get(b"b"));
         if is_sent {
-            connection.mark_sent(1);
+            connection.wire_mut().mark_sent(1);
         }
         connection.handle_disconnect(true, "closed");
         let (_, _, decision) = expect_failure(connection.poll());
@@ -473,7 +473,7 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     submit(&mut connection, get(b"a"));
     submit(&mut connection, set(b"b", false));
     take_sent_output(&mut connection);
-    connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
+    connection.wire_mut().feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
     for _ in 0..2 {
         let (_, error, decision) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));

@@ -34,11 +34,13 @@ impl SocketConnection {
         loop {
             match self.state_machine.poll() {
                 ConnectionEvent::NeedsBytes(missing_bytes) => {
-                    let buffer = self.state_machine.receive_space(missing_bytes);
+                    let buffer = self.state_machine.wire_mut().receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
                     match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags) {
                         Ok(0) => return false,
-                        Ok(received_bytes) => self.state_machine.mark_received(received_bytes),
+                        Ok(received_bytes) => {
+                            self.state_machine.wire_mut().mark_received(received_bytes)
+                        }
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }

@@ -145,16 +145,18 @@ impl SocketConnection {
     /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
     pub(crate) fn send(&mut self, body: Option<&[u8]>) -> Result<bool, WaitError> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        while !self.state_machine.is_all_sent() {
-            let out = self.state_machine.output();
+        while !self.state_machine.wire().is_all_sent() {
+            let out = self.state_machine.wire().output();
             let send_result = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
                 (None, None) => send(&self.socket, out, flags),
                 (None, Some(tls)) => tls.send(self.socket.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let body_offset = self.state_machine.sent_external_body_bytes();
-                    let (body_end_offset, body_end) =
-                        (body_offset.saturating_sub(body.len()), self.state_machine.body_end());
+                    let body_offset = self.state_machine.wire().sent_external_body_bytes();
+                    let (body_end_offset, body_end) = (
+                        body_offset.saturating_sub(body.len()),
+                        self.state_machine.wire().body_end(),
+                    );
                     let slices = [
                         IoSlice::new(out),
                         IoSlice::new(body.get(body_offset..).unwrap_or_default()),
@@ -168,7 +170,7 @@ impl SocketConnection {
                 }
             };
             match send_result {
-                Ok(sent_bytes) => self.state_machine.mark_sent(sent_bytes),
+                Ok(sent_bytes) => self.state_machine.wire_mut().mark_sent(sent_bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -195,8 +197,8 @@ impl SocketConnection {
         }
         let flags = if may_wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let is_head =
-            self.expects_large_value && self.state_machine.pipeline().has_no_reply_bytes();
-        let buffer = self.state_machine.receive_space(missing_bytes);
+            self.expects_large_value && self.state_machine.wire().pipeline().has_no_reply_bytes();
+        let buffer = self.state_machine.wire_mut().receive_space(missing_bytes);
         let buffer = match buffer.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
             _ => buffer,
@@ -204,7 +206,7 @@ impl SocketConnection {
         match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags)? {
             0 => Err(WaitError::Closed(None)),
             received_bytes => {
-                self.state_machine.mark_received(received_bytes);
+                self.state_machine.wire_mut().mark_received(received_bytes);
                 Ok(())
             }
         }

@@ -61,21 +61,21 @@ impl ConnectedEngine {
 
     /// Has the server execute what was written; the replies are not received yet.
     pub(crate) fn execute(&mut self, worker: &mut InMemoryWorker, second: u32) -> Vec<u8> {
-        let output = self.engine.output().to_vec();
-        self.engine.mark_sent(output.len());
+        let output = self.engine.wire().output().to_vec();
+        self.engine.wire_mut().mark_sent(output.len());
         worker.feed(&mut self.session, &output, second)
     }
 
     /// Has the server execute what was written, and receives the replies.
     pub(crate) fn serve(&mut self, worker: &mut InMemoryWorker, second: u32) {
         let replies = self.execute(worker, second);
-        self.engine.feed(&replies);
+        self.engine.wire_mut().feed(&replies);
     }
 
     /// Reads the received replies to a request.
     pub(crate) fn read_replies(&mut self, mut visit: impl FnMut(Reply, &Pipeline)) {
         while let ConnectionEvent::Reply(_, reply) = self.engine.poll() {
-            visit(reply, self.engine.pipeline());
+            visit(reply, self.engine.wire().pipeline());
         }
         self.engine.release();
     }

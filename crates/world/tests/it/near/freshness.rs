@@ -244,7 +244,7 @@ impl Simulation {
 
     fn end(&mut self, client: usize, call: usize, replies: &[u8]) {
         let call_state = &mut self.clients[client].calls[call];
-        call_state.connected_engine.engine.feed(replies);
+        call_state.connected_engine.engine.wire_mut().feed(replies);
         match call_state.operation.take() {
             Some(Operation::Read(mut read, fetch, started_at)) => {
                 let (fetched, failures) =

@@ -28,8 +28,8 @@ fn connect_to(server: &Arc<ServerState>) -> Connection {
 
 /// Takes all output as sent.
 fn take_sent_output(connection: &mut Connection) -> String {
-    let out = connection.output().to_vec();
-    connection.mark_sent(out.len());
+    let out = connection.wire().output().to_vec();
+    connection.wire_mut().mark_sent(out.len());
     String::from_utf8(out).unwrap()
 }
 
@@ -47,15 +47,15 @@ fn the_login_precedes_the_probe_and_every_other_request() {
     assert_eq!(take_sent_output(&mut connection), LOGIN);
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert!(!connection.accepts_requests());
-    connection.feed(b"STORED\r\n");
+    connection.wire_mut().feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert_eq!(take_sent_output(&mut connection), "mn\r\n");
-    connection.feed(b"MN\r\n");
+    connection.wire_mut().feed(b"MN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     // The next connection to a server whose commands are known only logs in.
     let mut connection = connect_to(&server);
     assert_eq!(take_sent_output(&mut connection), LOGIN);
-    connection.feed(b"STORED\r\n");
+    connection.wire_mut().feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     assert!(connection.accepts_requests() && connection.is_ready_for_reuse());
 }
@@ -66,7 +66,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
     for line in ["CLIENT_ERROR authentication failure", "ERROR"] {
         let mut connection = connect_to(&server);
         take_sent_output(&mut connection);
-        connection.feed(format!("{line}\r\n").as_bytes());
+        connection.wire_mut().feed(format!("{line}\r\n").as_bytes());
         let failure = expect_failure(connection.poll());
         assert!(matches!(failure.error, Error::LoginRefused { .. }), "{line}");
         assert_eq!(failure.decision, RetryDecision::Fail(HealthEffect::Bad));
@@ -74,7 +74,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         assert!(!server.health.is_down(), "{line}");
     }
     let mut connection = connect_to(&server);
-    connection.feed(b"CLIENT_ERROR authentication failure\r\n");
+    connection.wire_mut().feed(b"CLIENT_ERROR authentication failure\r\n");
     expect_failure(connection.poll());
     assert!(server.health.is_down(), "after three the calls fail at once");
 }
@@ -91,7 +91,7 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     // After the login a close on the probe still means classic text.
     let mut connection = connect_to(&server);
     take_sent_output(&mut connection);
-    connection.feed(b"STORED\r\n");
+    connection.wire_mut().feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
@@ -104,7 +104,7 @@ fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
     let server = server_with_login(Login::new("foo", "bar"));
     let mut connection = connect_to(&server);
     take_sent_output(&mut connection);
-    connection.feed(b"VALUE a 0 1\r\n");
+    connection.wire_mut().feed(b"VALUE a 0 1\r\n");
     let failure = expect_failure(connection.poll());
     assert!(matches!(failure.error, Error::Protocol { .. }));
 }
@@ -114,7 +114,7 @@ fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
     let login = Login::with_provider("foo", || Err("the vault is closed".to_owned()));
     let server = server_with_login(login);
     let mut connection = connect_to(&server);
-    assert_eq!(connection.output(), b"");
+    assert_eq!(connection.wire().output(), b"");
     let failure = expect_failure(connection.poll());
     assert!(failure.error.to_string().contains("the vault is closed"));
     assert!(connection.must_close() && !server.health.is_down());
