@@ -1,7 +1,7 @@
 //! What all strategies share, done once: repeats are dropped, requests grouped by process, uses counted.
 //!
 //! A repeated use of an item within one request is free under every strategy, so only the first use
-//! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
+//! is kept, and each use of what no process may keep, which is fetched each time. Processes share nothing, so they are replayed one after the other, which keeps one local
 //! cache in memory (and in the processor's cache) instead of one a process.
 
 use std::time::Duration;
@@ -122,7 +122,12 @@ impl<'a> PreparedLog<'a> {
             self.accesses += items.len() as u64;
             let call_start = self.items_of_requests.len();
             for &item in items {
-                if last_request_of_item[item as usize] != request {
+                let is_first_use = last_request_of_item[item as usize] != request;
+                let is_fetched_again = || {
+                    self.is_never_kept[item as usize]
+                        && !self.items_of_requests[call_start..].contains(&item)
+                };
+                if is_first_use || is_fetched_again() {
                     last_request_of_item[item as usize] = request;
                     self.items_of_requests.push(item);
                 }
@@ -138,7 +143,7 @@ impl<'a> PreparedLog<'a> {
         }
     }
 
-    /// The items that each call of a kept request reads for the first time; `None`: each item is a call of its own.
+    /// The items of [`Self::items_of`] that each call of a kept request reads; `None`: each item is a call of its own.
     pub fn calls_of(&self, request: usize) -> Option<impl Iterator<Item = &[u32]>> {
         let range = *self.call_starts.get(request)?..*self.call_starts.get(request + 1)?;
         let mut call_start = self.item_starts[request];
@@ -196,7 +201,7 @@ impl<'a> PreparedLog<'a> {
         requests.into_iter().map(decode_ns_of).sum()
     }
 
-    /// The items of a kept request, each once, in order of first use.
+    /// The items of a kept request, each once, in order of first use; what may not be kept for each call that reads it.
     pub fn items_of(&self, request: usize) -> &[u32] {
         &self.items_of_requests[self.item_starts[request]..self.item_starts[request + 1]]
     }
@@ -209,10 +214,13 @@ impl<'a> PreparedLog<'a> {
     /// For each item, how many of the given requests use it.
     pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
         let mut uses_by_item = vec![0; self.items.len()];
-        for &item in &self.items_of_requests
-            [self.item_starts[requests.start]..self.item_starts[requests.end]]
-        {
-            uses_by_item[item as usize] += 1;
+        let mut last_request_of_item = vec![usize::MAX; self.items.len()];
+        for request in requests {
+            for &item in self.items_of(request) {
+                let last_request = &mut last_request_of_item[item as usize];
+                uses_by_item[item as usize] += u32::from(*last_request != request);
+                *last_request = request;
+            }
         }
         uses_by_item
     }

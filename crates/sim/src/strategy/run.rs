@@ -285,7 +285,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         self.prepared.may_keep(*item)
     }
 
-    /// Repeats were dropped when the log was prepared.
+    /// Repeats were dropped when the log was prepared, but for those of what may not be kept.
     fn mark_requested(&mut self, _item: &u32) -> bool {
         true
     }
@@ -442,6 +442,34 @@ mod tests {
         let without = log_with_calls(None);
         assert_eq!(calls_and_keys(&without, "remote"), (8, 8));
         assert_eq!(calls_and_keys(&without, "lru:4"), (4, 4));
+    }
+
+    #[test]
+    fn what_is_never_kept_is_fetched_by_each_call_that_reads_it() {
+        let log_of = |keys_of_calls| {
+            let mut log = log_with_calls(keys_of_calls);
+            log.items.keys[0] = ":1:django.contrib.sessions.cache1".to_owned();
+            log
+        };
+        // The first and the last of the five reads of each request.
+        let log = log_of(None);
+        assert_eq!(
+            (calls_and_keys(&log, "remote"), calls_and_keys(&log, "lru:4")),
+            ((10, 10), (7, 7))
+        );
+        let log = log_of(Some(&[3, 1, 1]));
+        assert_eq!(
+            (calls_and_keys(&log, "remote"), calls_and_keys(&log, "lru:4")),
+            ((6, 10), (5, 7))
+        );
+        // One call reads it twice.
+        let log = log_of(Some(&[5]));
+        assert_eq!(
+            (calls_and_keys(&log, "remote"), calls_and_keys(&log, "lru:4")),
+            ((2, 8), (2, 5))
+        );
+        let prepared = PreparedLog::new(&log, |_| true);
+        assert_eq!(prepared.uses(0..2), [2; 4], "requests that use it");
     }
 
     #[test]
