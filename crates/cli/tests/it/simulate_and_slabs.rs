@@ -129,7 +129,7 @@ fn decoding_is_a_column_of_every_strategy_and_part_of_the_forecast() {
 }
 
 #[test]
-fn a_search_says_where_requests_waited_for_something_else_while_they_were_recorded() {
+fn a_search_reports_that_requests_waited_for_something_else_while_they_were_recorded() {
     let search_of = |wait_us: u32| {
         let line_of = |number: u32| {
             format!(
