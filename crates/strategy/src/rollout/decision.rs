@@ -63,7 +63,7 @@ impl fmt::Display for Regression {
             Self::AboveControl { metric, strategy, control, difference } => write!(
                 f,
                 "{} {} -> {} from the control group to the strategy (+{} to +{})",
-                metric.name(),
+                metric.words(),
                 short(*control),
                 short(*strategy),
                 short(difference.low),
@@ -181,6 +181,7 @@ mod tests {
         let slow = Traffic::typical().with_time(2.0).draw_group(1000, &mut random);
         let regression = find_regression(&slow, &control, PROCESS_TOLERANCE).unwrap();
         assert!(matches!(regression, Regression::AboveControl { metric: Metric::AddedMean, .. }));
+        assert!(regression.to_string().starts_with("ms that a request waits "), "{regression}");
     }
 
     #[test]

@@ -64,6 +64,18 @@ impl Metric {
         }
     }
 
+    /// What it is, in the words of a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Keys => "keys",
+            Self::AddedMean => "ms that a request waits",
+            Self::AddedP50 => "ms that a request waits, at the median",
+            Self::AddedP95 => "ms that a request waits, at p95",
+            Self::DecodeMean => "ms that a request decodes",
+        }
+    }
+
     /// The metric under a name.
     pub fn from_name(name: &str) -> Option<Self> {
         METRICS.into_iter().find(|metric| metric.name() == name)
