@@ -39,7 +39,7 @@ impl SocketConnection {
                     match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags) {
                         Ok(0) => return false,
                         Ok(received_bytes) => {
-                            self.state_machine.wire_mut().mark_received(received_bytes)
+                            self.state_machine.wire_mut().mark_received(received_bytes);
                         }
                         Err(error) => return error == Errno::AGAIN,
                     }
