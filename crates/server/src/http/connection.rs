@@ -22,8 +22,8 @@ const RECEIVE_BYTES: usize = 4096;
 /// Unsent bytes of a stream of events from which on further events are left out.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 
-/// A connection.
-pub(crate) struct Connection {
+/// A connection to the HTTP port, which serves one request.
+pub(crate) struct HttpConnection {
     stream: TcpStream,
     pub(crate) port: Port,
     /// Its number, in the order of acceptance.
@@ -58,9 +58,9 @@ impl Output {
     }
 }
 
-impl Connection {
-    pub(crate) fn new(stream: TcpStream, port: Port, serial: u64, now: Instant) -> Connection {
-        Connection {
+impl HttpConnection {
+    pub(crate) fn new(stream: TcpStream, port: Port, serial: u64, now: Instant) -> HttpConnection {
+        HttpConnection {
             stream,
             port,
             serial,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketFlags;
 
-use super::connection::Connection;
+use super::connection::HttpConnection;
 use super::request::{HostNames, Refusal, Request};
 use super::response::Response;
 use super::{HttpSocket, Port};
@@ -21,7 +21,7 @@ const ACCEPTED_AT_ONCE: usize = 16;
 /// The open connections.
 #[derive(Default)]
 pub(super) struct Connections {
-    open: Vec<Connection>,
+    open: Vec<HttpConnection>,
     next_serial: u64,
 }
 
@@ -34,7 +34,7 @@ impl Connections {
         sockets: &[HttpSocket],
         until: Instant,
     ) -> Option<Vec<bool>> {
-        let deadlines = self.open.iter().filter_map(Connection::deadline);
+        let deadlines = self.open.iter().filter_map(HttpConnection::deadline);
         let wait = deadlines.chain([until]).min().unwrap_or(until);
         let wait = wait.saturating_duration_since(Instant::now());
         let timeout =
@@ -87,7 +87,7 @@ impl Connections {
                 let stream = TcpStream::from(accepted);
                 let _ = stream.set_nodelay(true);
                 self.next_serial += 1;
-                self.open.push(Connection::new(stream, socket.port, self.next_serial, now));
+                self.open.push(HttpConnection::new(stream, socket.port, self.next_serial, now));
             }
         }
     }
@@ -102,7 +102,7 @@ impl Connections {
     }
 
     pub(super) fn has_streams(&self) -> bool {
-        self.open.iter().any(Connection::is_stream)
+        self.open.iter().any(HttpConnection::is_stream)
     }
 
     /// Sends events to the streams.
