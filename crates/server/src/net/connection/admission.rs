@@ -24,19 +24,19 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<(), NextStep> {
-        if !self.stream.is_tls() && self.missing_bytes == 0 {
+        if !self.stream.is_tls() && self.memory_wait.missing_bytes() == 0 {
             return Ok(());
         }
         if !matches!(source, InputSource::Socket) || self.stream.has_buffered_input() {
             // What was received before comes first.
-            self.missing_bytes = 0;
+            self.memory_wait.set_missing_bytes(0);
             self.stream.limit_reads(0);
             return Ok(());
         }
         match self.stream.peek_records(&mut buffers.input, context.counters) {
             // An error, or the end, is found again when it is received.
             Err(_) => Ok(()),
-            Ok(None) if self.wanted_bytes == 0 => Err(NextStep::Wait),
+            Ok(None) if !self.memory_wait.is_waiting() => Err(NextStep::Wait),
             Ok(None) => Err(self.wait_for_input()),
             Ok(Some(whole)) if whole.bytes > 0 && self.may_receive(whole, context) => {
                 self.stream.limit_reads(whole.bytes);
@@ -51,7 +51,7 @@ impl Connection {
                 self.stream.limit_reads(RECORD_BYTES_MAX);
                 Ok(())
             }
-            Ok(Some(whole)) if whole.bytes == 0 || self.missing_bytes > 0 => {
+            Ok(Some(whole)) if whole.bytes == 0 || self.memory_wait.missing_bytes() > 0 => {
                 // After the end of the stream the rest will not come any more.
                 let is_cut = self.is_half_closed;
                 Err(if is_cut {
@@ -72,7 +72,7 @@ impl Connection {
     fn wait_for_input(&mut self) -> NextStep {
         self.stream.enlarge_receive_buffer();
         self.read_interest = Interest::NewInput;
-        match self.wanted_bytes {
+        match self.memory_wait.wanted_bytes() {
             0 => NextStep::Wait,
             wanted_bytes => NextStep::WaitForMemory(wanted_bytes),
         }
@@ -82,16 +82,17 @@ impl Connection {
     fn may_receive(&mut self, whole: WholeRecords, context: &Context<'_>) -> bool {
         let (memory, content_bytes) = (&context.shared.peer_memory, whole.content_bytes_max);
         // They go where memory is reserved for them, in the store or outside of it.
-        let is_reserved = if self.pending_input.is_empty() {
+        let is_reserved = if self.input.pending().is_empty() {
             self.session.upload_mut().is_some()
         } else {
-            self.pending_input.is_incomplete()
+            self.input.pending().is_incomplete()
         };
         if is_reserved {
             return true;
         }
-        if self.missing_bytes > 0 {
-            let completes_command = content_bytes >= self.missing_bytes;
+        let missing_bytes = self.memory_wait.missing_bytes();
+        if missing_bytes > 0 {
+            let completes_command = content_bytes >= missing_bytes;
             // Without TLS nothing beyond the command is received.
             context.refuses_incomplete.set(completes_command && self.stream.is_tls());
             return completes_command;
@@ -102,13 +103,6 @@ impl Connection {
             || (!context.is_first_waiter && memory.try_grant_input(content_bytes, false));
         context.refuses_incomplete.set(!is_granted && context.is_overdue);
         is_granted || context.is_overdue
-    }
-
-    /// Whether unparsed input, which nothing granted, may be kept.
-    pub(super) fn may_keep(bytes: usize, context: &Context<'_>) -> bool {
-        bytes == 0
-            || !context.refuses_incomplete.get()
-            || context.shared.peer_memory.try_grant_input(bytes, context.is_first_waiter)
     }
 
     /// Records what it holds and what it waits for after it was served, which ended with `next_step`.
@@ -123,24 +117,17 @@ impl Connection {
             NextStep::WaitForMemory(bytes) => bytes,
             _ => 0,
         };
-        if wanted_bytes != self.wanted_bytes {
-            context.shared.peer_memory.record_wanted(self.wanted_bytes, wanted_bytes);
-            if self.wanted_bytes == 0 {
-                context.counters.memory_waits.bump();
-                self.memory_wait_since = Some(now);
-            } else if wanted_bytes == 0 {
-                self.memory_wait_since = None;
-            }
-            self.wanted_bytes = wanted_bytes;
+        if self.memory_wait.update(wanted_bytes, &context.shared.peer_memory, now) {
+            context.counters.memory_waits.bump();
         }
         let held_bytes = self.held_bytes();
         if self.had_held_bytes || held_bytes > 0 {
             self.had_held_bytes = held_bytes > 0;
-            let waits_for_memory = self.waits_for_server();
+            let waits_for_memory = self.memory_wait.is_for_server();
             let held_memory = &self.info.held_memory;
             held_memory.record_held_bytes(
                 held_bytes as u64,
-                self.pending_input.len() as u64,
+                self.input.pending().len() as u64,
                 moved_bytes,
                 waits_for_memory,
                 context.now,
@@ -148,18 +135,8 @@ impl Connection {
         }
     }
 
-    /// Whether it waits for memory and not for its peer: all that its command lacks is in the socket.
-    pub(crate) fn waits_for_server(&self) -> bool {
-        self.wanted_bytes > 0 && self.missing_bytes == 0
-    }
-
     /// Whether it has waited for memory for so long that its records are received in any case.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.stream.is_tls() && self.has_waited_for(OVERDUE_AFTER, now)
-    }
-
-    /// Whether it has waited for memory for this long.
-    pub(crate) fn has_waited_for(&self, time: Duration, now: Instant) -> bool {
-        self.memory_wait_since.is_some_and(|since| now.saturating_duration_since(since) >= time)
+        self.stream.is_tls() && self.memory_wait.has_lasted(OVERDUE_AFTER, now)
     }
 }

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use super::run_clock::RunClock;
-use crate::shared::sizes::INPUT_BYTES;
+use crate::net::stream::Stream;
+use crate::shared::connection_info::CloseReason;
+use crate::shared::counters::Counters;
+use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 /// Bytes received in the same call after a large value: enough for the line of the next command, and little to copy
 /// if the next value follows.
@@ -56,6 +59,43 @@ impl Buffers {
     pub(crate) fn new() -> Buffers {
         let run_clock = RunClock::new(Instant::now(), false, false);
         Buffers { input: vec![0; INPUT_BYTES], output: Vec::new(), run_clock }
+    }
+
+    /// Copies read-ahead input, and receives more after it if there is more.
+    pub(super) fn receive_after_read_ahead(
+        &mut self,
+        input: &[u8],
+        stream: &mut Stream,
+        counters: &Counters,
+    ) -> Result<ReceivedInput, CloseReason> {
+        let Some((target, tail)) = self.input.split_at_mut_checked(input.len()) else {
+            return Err(CloseReason::Error);
+        };
+        target.copy_from_slice(input);
+        let tail = tail.get_mut(..RECV_BYTES).unwrap_or_default();
+        // Input before the end of the stream is served first; the socket reports its end again.
+        let received_after = stream.receive(tail, counters).unwrap_or(None);
+        Ok(ReceivedInput {
+            filled_bytes: input.len() + received_after.unwrap_or(0),
+            is_full: received_after == Some(RECV_BYTES),
+        })
+    }
+
+    /// Consumes the first bytes that were peeked; false if the socket no longer has them.
+    pub(super) fn consume(
+        &mut self,
+        mut bytes_left: usize,
+        stream: &mut Stream,
+        counters: &Counters,
+    ) -> bool {
+        while bytes_left > 0 {
+            let target = self.input.get_mut(..bytes_left).unwrap_or_default();
+            match stream.receive(target, counters) {
+                Ok(Some(received_bytes)) => bytes_left = bytes_left.saturating_sub(received_bytes),
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
     }
 }
 

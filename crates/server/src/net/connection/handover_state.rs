@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 
 use glasscache_store::UncommittedBytes;
 
-use super::pending::PendingInput;
-use super::{Connection, Mode};
-use crate::net::send::PendingOutput;
+use super::Connection;
+use super::input::ConnectionInput;
+use super::watch_and_dump::Mode;
+use crate::net::send::ConnectionOutput;
 use crate::net::stream::Stream;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::shared::config::Protocols;
 use crate::shared::connection_info::ConnectionInfo;
-use crate::shared::counters::Counters;
 use crate::shared::fields::{FieldReader, FieldWriter};
 use crate::shared::peer_memory::PeerMemory;
 
@@ -89,19 +89,17 @@ impl Connection {
         peer_memory: &Arc<PeerMemory>,
     ) -> Connection {
         let mut connection = Connection::new(stream, info, state.session);
-        connection.pending_input = PendingInput::copy_of(&state.input, peer_memory);
-        connection.pending_output = PendingOutput::from_copy(state.output, peer_memory);
-        connection.is_closing = state.is_closing;
+        connection.input = ConnectionInput::inherit(&state.input, peer_memory);
+        connection.output =
+            ConnectionOutput::from_rendered(state.output, state.is_closing, peer_memory);
         connection
     }
 
     /// Appends what the next process needs to continue the connection; false, and nothing appended, if it stays behind.
     /// Its bytes are subtracted from `bytes_left`, and must not exceed them.
     pub(crate) fn hand_over(&self, writer: &mut FieldWriter, bytes_left: &mut usize) -> bool {
-        let input = self.pending_input.bytes().unwrap_or_default();
-        let output_bytes =
-            self.pending_output.as_ref().map_or(0, |pending_output| pending_output.unsent_bytes());
-        let handed_over_bytes = input.len() + output_bytes;
+        let input = self.input.pending().bytes().unwrap_or_default();
+        let handed_over_bytes = input.len() + self.output.unsent_bytes();
         let is_plain = !self.stream.is_tls() && matches!(self.mode, Mode::Serve);
         if !is_plain || !self.session.can_be_handed_over() || handed_over_bytes > *bytes_left {
             return false;
@@ -111,12 +109,9 @@ impl Connection {
         writer.u32(self.info.last_command_s.load(Ordering::Relaxed));
         writer.bool(self.info.has_proxy_header);
         writer.address(self.info.proxied_client());
-        writer.bool(self.is_closing);
+        writer.bool(self.output.is_closing());
         writer.bytes(input);
-        let pending_output = self.pending_output.as_ref();
-        writer.bytes(
-            &pending_output.map_or_else(Vec::new, |pending_output| pending_output.copy_unsent()),
-        );
+        writer.bytes(&self.output.copy_unsent());
         self.session.write_fields(writer);
         true
     }
@@ -132,38 +127,20 @@ impl Connection {
         if let Some(reservation) = self.session.reservation() {
             uncommitted_uploads.add(reservation);
         }
-        if let Some(pending_output) = &mut self.pending_output {
-            pending_output.copy_held_values(copied_bytes_left, peer_memory);
-        }
-        !self.needs_store()
+        self.output.copy_held_values(copied_bytes_left, peer_memory);
+        !self.output.has_held_values()
     }
 
     /// Makes the pending lines of a watcher its last output. One that did not take what it was sent loses them.
     pub(crate) fn queue_final_watch_lines(&mut self, shared: &Shared) {
-        if self.pending_output.is_none() {
+        if !self.output.is_pending() {
             let lines = shared.watchers.take_final_lines(self.info.id.serial);
-            self.pending_output = PendingOutput::from_copy(lines, &shared.peer_memory);
+            self.output = ConnectionOutput::from_rendered(
+                lines,
+                self.output.is_closing(),
+                &shared.peer_memory,
+            );
         }
-    }
-
-    /// Whether pending output is in the memory of the store.
-    pub(crate) fn needs_store(&self) -> bool {
-        let pending_output = self.pending_output.as_ref();
-        pending_output.is_some_and(|pending_output| pending_output.has_held_values())
-    }
-
-    /// Sends pending output as far as the socket accepts it; true when nothing is left. A broken connection has none.
-    pub(crate) fn send_pending(&mut self, counters: &Counters) -> bool {
-        if let Some(pending_output) = &mut self.pending_output
-            && pending_output.send_copied(&mut self.stream, counters)
-        {
-            self.pending_output = None;
-        }
-        if self.pending_output.is_none() {
-            // The rest is tried again, or closed when the time is over.
-            let _ = self.stream.flush(counters);
-        }
-        !self.has_pending_output()
     }
 
     /// Forgets an upload without giving back its memory, which belongs to the next process.

@@ -3,34 +3,41 @@
 //! An idle connection owns no buffer. Input that cannot be parsed yet and output that cannot be sent yet are kept
 //! in vectors of their own size, charged to the budget of peer memory, and freed as soon as possible. While output is
 //! pending nothing is received: a client that does not read cannot write.
+//!
+//! A connection consists of its session, its input and output, what it does (`watch_and_dump`), and what its worker keeps
+//! about it: its wait for memory, why it is served later, how long it takes to log in, and the time of its command. Each
+//! is a type that owns its fields; the connection decides what follows from several of them.
 
 mod admission;
 mod buffers;
+mod command_timer;
+mod deferral;
 mod handover_state;
+mod input;
+mod login_wait;
+mod memory_wait;
 mod pending;
-mod receiving;
 mod run_clock;
-mod waiting;
 mod watch_and_dump;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
-
-use rustix::io::Errno;
 
 use self::buffers::ReceivedInput;
 pub(crate) use self::buffers::{Buffers, InputSource, READ_AHEAD_BYTES};
+use self::command_timer::CommandTimer;
+use self::deferral::Deferral;
 pub(crate) use self::handover_state::{InheritedInfo, InheritedState, LoginRules};
+use self::input::{ConnectionInput, peek};
+use self::login_wait::LoginWait;
+use self::memory_wait::MemoryWait;
 use self::pending::PendingInput;
-use self::receiving::peek;
 pub(crate) use self::run_clock::RunClock;
-use self::waiting::Waiting;
-use crate::net::send::{self, PendingOutput, SendOutcome};
+use self::watch_and_dump::Mode;
+use crate::net::send::{self, ConnectionOutput, SendOutcome};
 use crate::net::stream::Stream;
 use crate::session::command_log;
 use crate::session::context::Context;
-use crate::session::dump::Dump;
 use crate::session::output::Output;
 use crate::session::{Progress, RunEnd, Session};
 use crate::shared::connection_info::{
@@ -38,7 +45,7 @@ use crate::shared::connection_info::{
 };
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
-use crate::shared::watchers::Watch;
+use crate::shared::slow_commands::WaitReason;
 
 /// Output or upload bytes after which a connection yields to others, even if those are few.
 const YIELD_AFTER_BYTES: usize = 128 << 10;
@@ -47,53 +54,24 @@ const YIELD_AFTER_BYTES: usize = 128 << 10;
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) info: Arc<ConnectionInfo>,
-    session: Session,
-    /// Input that cannot be parsed yet.
-    pending_input: PendingInput,
-    /// Output that could not be sent yet.
-    pending_output: Option<Box<PendingOutput>>,
-    mode: Mode,
-    is_closing: bool,
+    pub(crate) session: Session,
+    input: ConnectionInput,
+    pub(crate) output: ConnectionOutput,
+    pub(crate) mode: Mode,
     /// It has sent a request that was served, and not only a login.
     has_sent_request: bool,
-    /// Whether it received a large value since its last command.
-    has_just_uploaded: bool,
     /// The events that epoll reports for it.
     pub(crate) interest: Interest,
     /// The events that epoll should report while no output is pending.
     read_interest: Interest,
     /// The peer has closed its sending side.
     pub(crate) is_half_closed: bool,
-    /// Bytes of memory that it waits for; 0 while it does not wait.
-    pub(crate) wanted_bytes: usize,
-    /// Since when it waits for memory.
-    pub(crate) memory_wait_since: Option<Instant>,
-    /// Bytes missing from its incomplete command for which no memory was granted; 0 if all of its memory is granted.
-    missing_bytes: usize,
-    /// It is in the worker's queue of connections that wait for memory.
-    pub(crate) is_in_memory_queue: bool,
     /// It had bytes in memory after it was last served.
-    pub(crate) had_held_bytes: bool,
-    /// It is one of the worker's parked connections.
-    pub(crate) is_parked: bool,
-    /// It was parked and now tries again.
-    pub(crate) is_retrying: bool,
-    /// Its position among those that wait to begin an upload.
-    pub(crate) upload_queue_number: Option<u64>,
-    /// The time since which one of its writes waits for a segment.
-    pub(crate) segment_wait_since: Option<Instant>,
-    /// When it was accepted, or when its last attempt to log in was accepted or refused.
-    pub(crate) login_wait_since: Option<Instant>,
-    /// It is in the worker's list of connections whose attempt to log in is being verified.
-    pub(crate) is_in_verifying_list: bool,
-    /// It is in the worker's queue of deferred connections.
-    pub(crate) is_queued: bool,
-    /// How many quotas of one transfer it has used in a row.
-    pub(crate) quotas_used: u32,
-    /// Bytes received and sent since it last waited for a request.
-    pub(crate) request_bytes: u64,
-    /// The command that waits for the server, or whose reply waits for the client.
-    waiting: Option<Box<Waiting>>,
+    had_held_bytes: bool,
+    pub(crate) memory_wait: MemoryWait,
+    pub(crate) deferral: Deferral,
+    pub(crate) login_wait: LoginWait,
+    pub(crate) command_timer: CommandTimer,
 }
 
 /// The events that epoll should report for a connection.
@@ -107,16 +85,6 @@ pub(crate) enum Interest {
     Writable,
     /// Only the end of the connection, once.
     Nothing,
-}
-
-enum Mode {
-    Serve,
-    Watch {
-        watch: Watch,
-        /// When it was last sent lines or a heartbeat.
-        last_sent_at: Option<Instant>,
-    },
-    Dump(Box<Dump>),
 }
 
 /// What to do with a connection after it was served.
@@ -146,41 +114,24 @@ impl Connection {
             stream,
             info,
             session,
-            pending_input: PendingInput::default(),
-            pending_output: None,
+            input: ConnectionInput::default(),
+            output: ConnectionOutput::default(),
             mode: Mode::Serve,
-            is_closing: false,
             has_sent_request: false,
-            has_just_uploaded: false,
             interest: Interest::Input,
             read_interest: Interest::Input,
             is_half_closed: false,
-            wanted_bytes: 0,
-            memory_wait_since: None,
-            missing_bytes: 0,
-            is_in_memory_queue: false,
             had_held_bytes: false,
-            is_parked: false,
-            is_retrying: false,
-            upload_queue_number: None,
-            segment_wait_since: None,
-            login_wait_since: None,
-            is_in_verifying_list: false,
-            is_queued: false,
-            quotas_used: 0,
-            request_bytes: 0,
-            waiting: None,
+            memory_wait: MemoryWait::default(),
+            deferral: Deferral::default(),
+            login_wait: LoginWait::default(),
+            command_timer: CommandTimer::default(),
         }
     }
 
     /// Whether a large value is being received or sent.
     pub(crate) fn is_transferring(&self) -> bool {
         self.has_pending_output() || self.session.awaits_value()
-    }
-
-    /// Whether it holds memory for an incomplete value.
-    pub(crate) fn is_uploading(&mut self) -> bool {
-        self.session.upload_mut().is_some()
     }
 
     /// The number of the upload whose value is incomplete.
@@ -190,30 +141,20 @@ impl Connection {
 
     /// Whether output is pending for the socket.
     pub(crate) fn has_pending_output(&self) -> bool {
-        self.pending_output.is_some() || self.stream.has_buffered_output()
+        self.output.is_pending() || self.stream.has_buffered_output()
     }
 
     /// The events that epoll should report for it now.
     pub(crate) fn wanted_interest(&self) -> Interest {
-        if self.is_queued {
+        if self.deferral.is_queued() {
             // It is served in any case: epoll needs no change.
             return self.interest;
         }
-        match (self.has_pending_output(), self.is_parked) {
+        match (self.has_pending_output(), self.deferral.is_parked()) {
             (true, _) => Interest::Writable,
             (false, true) => Interest::Nothing,
             (false, false) => self.read_interest,
         }
-    }
-
-    /// Whether it has to log in, or to send a proxy's header, before anything else.
-    pub(crate) fn awaits_login(&self) -> bool {
-        self.session.awaits_login()
-    }
-
-    /// Why it is closed if its proxy header or login takes too long.
-    pub(crate) fn timeout_reason(&self) -> CloseReason {
-        self.session.timeout_reason()
     }
 
     /// Whether it has sent a request that was served.
@@ -221,33 +162,23 @@ impl Connection {
         self.has_sent_request
     }
 
-    /// Whether its attempt to log in is being verified.
-    pub(crate) fn is_login_pending(&self) -> bool {
-        self.session.is_login_pending()
-    }
-
     /// Whether it has no unfinished command or output.
     pub(crate) fn is_idle(&self) -> bool {
-        self.session.is_idle() && self.pending_input.is_empty() && !self.has_pending_output()
+        self.session.is_idle() && self.input.pending().is_empty() && !self.has_pending_output()
     }
 
     /// Bytes that it holds in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.pending_input.charged_bytes()
-            + self.pending_output.as_ref().map_or(0, |pending_output| pending_output.memory_bytes())
-            + self.stream.held_bytes()
-    }
-
-    pub(crate) fn is_watching(&self) -> bool {
-        matches!(self.mode, Mode::Watch { .. })
+        self.input.pending().charged_bytes() + self.output.memory_bytes() + self.stream.held_bytes()
     }
 
     /// Whether the next bytes begin a command that may be received before others of the iteration are executed.
     pub(crate) fn may_read_ahead(&self) -> bool {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
-            && !self.awaits_login()
-            && !(self.is_closing || self.has_just_uploaded || self.is_parked || self.is_queued)
+            && !self.session.awaits_login()
+            && !(self.output.is_closing() || self.input.has_just_uploaded())
+            && !(self.deferral.is_parked() || self.deferral.is_queued())
     }
 
     /// Serves a connection that was read ahead: its input is already received, or it is closed.
@@ -271,7 +202,7 @@ impl Connection {
         match self.mode {
             Mode::Serve => self.serve(InputSource::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
-            Mode::Watch { .. } => self.detect_close(context, buffers),
+            Mode::Watch(_) => self.detect_close(context, buffers),
             // Input after a dump was requested stays in the kernel until the dump is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
@@ -280,20 +211,13 @@ impl Connection {
     /// Continues a connection whose socket is writable, or that may use its next quota.
     pub(crate) fn resume(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
-        if let Some(pending_output) = &mut self.pending_output {
-            match pending_output.send(&mut self.stream, context) {
-                SendOutcome::All => self.pending_output = None,
-                SendOutcome::QuotaUsed => return NextStep::RequeueAfterSmallRequests,
-                SendOutcome::Partial => return NextStep::Wait,
-                SendOutcome::Failed => return NextStep::Close(CloseReason::Error),
-            }
+        match self.output.resume(&mut self.stream, context) {
+            SendOutcome::All => {}
+            SendOutcome::QuotaUsed => return NextStep::RequeueAfterSmallRequests,
+            SendOutcome::Partial => return NextStep::Wait,
+            SendOutcome::Failed => return NextStep::Close(CloseReason::Error),
         }
-        match self.stream.flush(context.counters) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => return NextStep::Wait,
-            Err(_) => return NextStep::Close(CloseReason::Error),
-        }
-        if self.is_closing {
+        if self.output.is_closing() {
             return NextStep::Close(CloseReason::Normal);
         }
         match self.mode {
@@ -301,14 +225,14 @@ impl Connection {
                 self.serve(InputSource::Socket, context, buffers)
             }
             Mode::Serve => self.serve(InputSource::PendingInput, context, buffers),
-            Mode::Watch { .. } => self.send_watch_lines(context),
+            Mode::Watch(_) => self.send_watch_lines(context),
             Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
     }
 
     /// Whether it waits for memory with its input in the socket.
     pub(crate) fn waits_to_receive(&self) -> bool {
-        self.stream.is_tls() && self.wanted_bytes > 0 && self.pending_input.is_empty()
+        self.stream.is_tls() && self.memory_wait.is_waiting() && self.input.pending().is_empty()
     }
 
     /// Serves the input of `source`, as far as memory allows.
@@ -318,9 +242,9 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
-        let is_short = context.pressure == Pressure::High || self.missing_bytes > 0;
+        let is_short = context.pressure == Pressure::High || self.memory_wait.missing_bytes() > 0;
         if is_short
-            && !self.is_login_pending()
+            && !self.session.is_login_pending()
             && let Err(next_step) = self.admit_input(source, context, buffers)
         {
             return next_step;
@@ -362,7 +286,7 @@ impl Connection {
                 command_log::log_replies(context, &out, self.session.is_binary());
             }
             quota_left = quota_left.saturating_sub(out.len());
-            let send_outcome = self.send(&mut out, context);
+            let send_outcome = self.output.send(&mut out, &mut self.stream, context);
             buffers.return_output_buffer(out.into_bytes());
             if send_outcome == SendOutcome::Failed {
                 break NextStep::Close(CloseReason::Error);
@@ -383,7 +307,8 @@ impl Connection {
             if !begins_upload || next_step != NextStep::Wait || send_outcome != SendOutcome::All {
                 break next_step;
             }
-            match self.receive_upload(&mut quota_left, context, buffers) {
+            let (stream, session) = (&mut self.stream, &mut self.session);
+            match self.input.receive_upload(stream, session, &mut quota_left, context, buffers) {
                 Ok(received_input) => {
                     in_progress = self.session.command_in_progress();
                     (input_outside_buffer, used_bytes, filled_bytes) =
@@ -394,16 +319,16 @@ impl Connection {
         };
         let input = input_outside_buffer.unwrap_or(&buffers.input);
         let input = input.get(..filled_bytes).unwrap_or_default();
-        self.note_command(
-            next_step,
-            in_progress,
+        self.command_timer.note_command(
+            self.wait_reason(next_step),
+            (&self.session, in_progress),
             (input, used_bytes),
             context,
             &mut buffers.run_clock,
         );
         if used_bytes == 0 && input_outside_buffer.is_some() && !taken_input.is_empty() {
-            self.pending_input = taken_input;
-        } else if !self.keep_unparsed(input.get(used_bytes..).unwrap_or_default(), context) {
+            self.input.return_pending(taken_input);
+        } else if !self.input.keep(input.get(used_bytes..).unwrap_or_default(), context) {
             return NextStep::Close(CloseReason::Stalled);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
@@ -411,7 +336,7 @@ impl Connection {
 
     /// What the connection has to wait for before it reads anything.
     fn find_wait_before_reading(&mut self, context: &Context<'_>) -> Option<NextStep> {
-        if self.is_login_pending() {
+        if self.session.is_login_pending() {
             self.read_interest = Interest::Nothing;
             return Some(NextStep::WaitForLogin);
         }
@@ -426,17 +351,6 @@ impl Connection {
         })
     }
 
-    /// Keeps input that was not executed; false if it may not keep that much.
-    fn keep_unparsed(&mut self, input: &[u8], context: &Context<'_>) -> bool {
-        let may_keep = Self::may_keep(input.len(), context);
-        if may_keep {
-            self.pending_input = PendingInput::copy_of(input, &context.shared.peer_memory);
-        } else {
-            context.counters.stalled_closed.bump();
-        }
-        may_keep
-    }
-
     /// Receives from `source`; what was kept of earlier input goes to `taken_input`.
     fn receive(
         &mut self,
@@ -446,30 +360,35 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
-        let has_no_pending = self.pending_input.is_empty();
+        let has_no_pending = self.input.pending().is_empty();
         let is_uploading = has_no_pending && self.session.upload_mut().is_some();
         let is_memory_short = has_no_pending && context.pressure == Pressure::High;
+        let awaits_login = self.session.awaits_login();
+        let stream = &mut self.stream;
         match source {
             InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
                 Ok(ReceivedInput::not_full(input.len()))
             }
-            InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
+            InputSource::ReadAhead(input) => buffers
+                .receive_after_read_ahead(input, stream, context.counters)
+                .map_err(NextStep::Close),
             InputSource::Socket if is_uploading => {
-                self.receive_upload(quota_left, context, buffers)
+                let session = &mut self.session;
+                self.input.receive_upload(stream, session, quota_left, context, buffers)
             }
-            _ if is_memory_short
-                && !is_uploading
-                && !self.stream.is_tls()
-                && !self.awaits_login() =>
-            {
+            _ if is_memory_short && !is_uploading && !stream.is_tls() && !awaits_login => {
                 Err(self.serve_peeked(context, buffers))
             }
-            InputSource::Socket if self.pending_input.is_incomplete() => {
-                self.receive_rest_of_command(context, taken_input)
+            InputSource::Socket if self.input.pending().is_incomplete() => {
+                self.input.receive_rest_of_command(stream, context, taken_input)
             }
-            InputSource::Socket => self.receive_commands(context, buffers),
+            InputSource::Socket => {
+                let missing_bytes = self.memory_wait.take_missing_bytes();
+                let limits = (awaits_login, missing_bytes);
+                self.input.receive_commands(stream, limits, context, buffers)
+            }
             InputSource::PendingInput => {
-                *taken_input = std::mem::take(&mut self.pending_input);
+                *taken_input = self.input.take_pending();
                 Ok(ReceivedInput::not_full(taken_input.len()))
             }
         }
@@ -492,23 +411,26 @@ impl Connection {
         command_bytes: usize,
         context: &Context<'_>,
     ) -> NextStep {
-        let reads_value = self.session.awaits_value() || !self.pending_input.is_empty();
+        let reads_value = self.session.awaits_value() || !self.input.pending().is_empty();
         self.info.set_state(if reads_value { STATE_READING_VALUE } else { STATE_READING });
-        if next_step != NextStep::Wait || self.has_pending_output() || self.pending_input.is_empty()
+        if next_step != NextStep::Wait
+            || self.has_pending_output()
+            || self.input.pending().is_empty()
         {
             return next_step;
         }
-        let missing_bytes = command_bytes.saturating_sub(self.pending_input.charged_bytes());
-        let is_granted = context.pressure != Pressure::High
-            || context.shared.peer_memory.try_grant(missing_bytes, context.is_first_waiter);
-        self.missing_bytes = 0;
-        if missing_bytes == 0 || is_granted {
-            self.pending_input.grow(command_bytes);
-            return next_step;
+        match self.input.reserve(command_bytes, context) {
+            Ok(()) => {
+                self.memory_wait.set_missing_bytes(0);
+                next_step
+            }
+            Err(needed_bytes) => {
+                let received_bytes = self.input.pending().len();
+                self.memory_wait.set_missing_bytes(command_bytes.saturating_sub(received_bytes));
+                self.read_interest = Interest::NewInput;
+                NextStep::WaitForMemory(needed_bytes)
+            }
         }
-        self.missing_bytes = command_bytes.saturating_sub(self.pending_input.len());
-        self.read_interest = Interest::NewInput;
-        NextStep::WaitForMemory(missing_bytes)
     }
 
     /// Serves the input in the socket by peeking and leaves there what cannot be parsed yet, so that nothing has to
@@ -532,10 +454,10 @@ impl Connection {
             let input = buffers.input.get(..filled_bytes).unwrap_or_default();
             let Progress { used_bytes, run_end } = self.session.run(input, context, &mut out);
             let input_left = input.get(used_bytes..).unwrap_or_default();
-            self.note_next_command(input_left, &mut buffers.run_clock);
-            let send_outcome = self.send(&mut out, context);
+            self.command_timer.note_next_command(&self.session, input_left, &mut buffers.run_clock);
+            let send_outcome = self.output.send(&mut out, &mut self.stream, context);
             buffers.return_output_buffer(out.into_bytes());
-            let is_consumed = self.consume(used_bytes, context, buffers);
+            let is_consumed = buffers.consume(used_bytes, &mut self.stream, context.counters);
             if send_outcome == SendOutcome::Failed || !is_consumed {
                 return NextStep::Close(CloseReason::Error);
             }
@@ -584,28 +506,11 @@ impl Connection {
         if let Some(charge) =
             context.shared.peer_memory.try_charge(command_bytes, context.is_first_waiter)
         {
-            self.pending_input = PendingInput::with_capacity(command_bytes, charge);
+            self.input.collect(command_bytes, charge);
             return NextStep::Wait;
         }
         self.read_interest = Interest::NewInput;
         NextStep::WaitForMemory(command_bytes)
-    }
-
-    /// Consumes the first bytes that were peeked; false if the socket no longer has them.
-    fn consume(
-        &mut self,
-        mut bytes_left: usize,
-        context: &Context<'_>,
-        buffers: &mut Buffers,
-    ) -> bool {
-        while bytes_left > 0 {
-            let target = buffers.input.get_mut(..bytes_left).unwrap_or_default();
-            match self.stream.receive(target, context.counters) {
-                Ok(Some(received_bytes)) => bytes_left = bytes_left.saturating_sub(received_bytes),
-                Ok(None) | Err(_) => return false,
-            }
-        }
-        true
     }
 
     /// What follows a run; `None` runs the session again.
@@ -624,7 +529,7 @@ impl Connection {
         };
         match run_end {
             RunEnd::Close(_) if step_after_output.is_some() => {
-                self.is_closing = true;
+                self.output.close_when_sent();
                 step_after_output
             }
             RunEnd::Close(reason) => Some(NextStep::Close(reason)),
@@ -650,29 +555,25 @@ impl Connection {
         }
     }
 
-    /// Sends the output of a run and keeps the rest as pending.
-    fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> SendOutcome {
-        let (send_outcome, pending_output) = send::send_output(&mut self.stream, out, context);
-        self.pending_output = pending_output;
-        if out.release_held_values() {
-            context.shared.peer_memory.record_release();
+    /// What it waits for after a run that ended with `next_step`.
+    #[inline]
+    pub(crate) fn wait_reason(&self, next_step: NextStep) -> Option<WaitReason> {
+        match next_step {
+            NextStep::WaitForMemory(_) => Some(WaitReason::PeerMemory),
+            NextStep::WaitForUpload => Some(WaitReason::UploadMemory),
+            NextStep::WaitForSegment { .. } => Some(WaitReason::Segment),
+            NextStep::WaitForLogin => Some(WaitReason::Password),
+            NextStep::RequeueAfterSmallRequests => Some(WaitReason::OtherConnections),
+            NextStep::Requeue => {
+                self.command_timer.is_waiting().then_some(WaitReason::OtherConnections)
+            }
+            NextStep::Wait
+                if self.read_interest == Interest::Writable
+                    || (self.has_pending_output() && !self.mode.is_watching()) =>
+            {
+                Some(WaitReason::Socket)
+            }
+            NextStep::Wait | NextStep::Close(_) => None,
         }
-        if send_outcome == SendOutcome::All && self.stream.has_buffered_output() {
-            return SendOutcome::Partial;
-        }
-        send_outcome
-    }
-
-    /// Copies the pending input to the start of the buffer and returns its length in bytes.
-    fn copy_pending_input(&mut self, buffers: &mut Buffers) -> usize {
-        let pending = std::mem::take(&mut self.pending_input);
-        let Some(input) = pending.bytes() else {
-            return 0;
-        };
-        match buffers.input.get_mut(..input.len()) {
-            Some(target) => target.copy_from_slice(input),
-            None => return 0,
-        }
-        input.len()
     }
 }

@@ -1,17 +1,68 @@
-//! Connections in a special mode: logs of events (`watch`) and dumps of all items.
+//! What a connection does: it serves commands, or is in a special mode, a log of events (`watch`) or a dump of all items.
 
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::replies;
 
 use super::buffers::Buffers;
-use super::{Connection, Interest, Mode, NextStep};
+use super::{Connection, Interest, NextStep};
 use crate::net::send::SendOutcome;
 use crate::session::context::Context;
+use crate::session::dump::Dump;
 use crate::session::output::Output;
 use crate::shared::connection_info::{CloseReason, STATE_WATCHING};
 use crate::shared::peer_memory::Pressure;
-use crate::shared::watchers::WatchFilter;
+use crate::shared::watchers::{Watch, WatchFilter, Watchers};
+
+/// What a connection does.
+pub(crate) enum Mode {
+    Serve,
+    Watch(WatchedLog),
+    Dump(Box<Dump>),
+}
+
+impl Mode {
+    pub(crate) fn is_watching(&self) -> bool {
+        matches!(self, Mode::Watch(_))
+    }
+
+    /// Whether it is a watcher that has to be sent something: lines, or a heartbeat if the last one is this old.
+    pub(crate) fn is_watch_due(&self, now: Instant, heartbeat_interval: Duration) -> bool {
+        matches!(self, Mode::Watch(log) if log.is_due(now, heartbeat_interval))
+    }
+
+    /// Whether it is a watcher with so many lines that these are sent before those of the others.
+    pub(crate) fn is_urgent_watch(&self) -> bool {
+        matches!(self, Mode::Watch(log) if log.watch.is_urgent())
+    }
+}
+
+/// The log that a watcher is sent.
+pub(crate) struct WatchedLog {
+    watch: Watch,
+    /// When it was last sent lines or a heartbeat.
+    last_sent_at: Option<Instant>,
+}
+
+impl WatchedLog {
+    fn is_due(&self, now: Instant, heartbeat_interval: Duration) -> bool {
+        let is_heartbeat_due = self.watch.wants_heartbeats
+            && self.last_sent_at.is_none_or(|last| now.duration_since(last) >= heartbeat_interval);
+        is_heartbeat_due || self.watch.has_lines()
+    }
+
+    /// The pending lines, or a heartbeat: for that alone no lock is taken that those who publish need.
+    fn take_lines(&mut self, watchers: &Watchers, serial: u64, now: Instant) -> Vec<u8> {
+        self.last_sent_at = Some(now);
+        // Made before it is known that there are no lines, so that it stands for all that were published before.
+        let heartbeat = self.watch.wants_heartbeats.then(|| watchers.heartbeat());
+        if self.watch.has_lines() {
+            watchers.take_lines(serial)
+        } else {
+            heartbeat.unwrap_or_default().into_bytes()
+        }
+    }
+}
 
 impl Connection {
     pub(super) fn start_watch(&mut self, filter: WatchFilter, context: &Context<'_>) -> NextStep {
@@ -21,53 +72,31 @@ impl Connection {
         context.shared.update_is_observed();
         let reply: &[u8] = if watch.is_some() { replies::OK } else { replies::TOO_MANY_WATCHERS };
         self.mode = match watch {
-            Some(watch) => Mode::Watch { watch, last_sent_at: None },
+            Some(watch) => Mode::Watch(WatchedLog { watch, last_sent_at: None }),
             None => Mode::Serve,
         };
         self.send_bytes(reply.to_vec(), context)
     }
 
-    /// Whether it is a watcher that has to be sent something: lines, or a heartbeat if the last one is this old.
-    pub(crate) fn is_watch_due(&self, now: Instant, heartbeat_interval: Duration) -> bool {
-        let Mode::Watch { watch, last_sent_at } = &self.mode else {
-            return false;
-        };
-        let is_heartbeat_due = watch.wants_heartbeats
-            && last_sent_at.is_none_or(|last| now.duration_since(last) >= heartbeat_interval);
-        is_heartbeat_due || watch.has_lines()
-    }
-
-    /// Whether it is a watcher with so many lines that these are sent before those of the others.
-    pub(crate) fn is_urgent_watch(&self) -> bool {
-        matches!(&self.mode, Mode::Watch { watch, .. } if watch.is_urgent())
-    }
-
-    /// Sends the pending lines of a watcher, or a heartbeat: for that alone no lock is taken that those who publish need.
+    /// Sends the pending lines of a watcher, or a heartbeat.
     pub(super) fn send_watch_lines(&mut self, context: &Context<'_>) -> NextStep {
-        let Mode::Watch { watch, last_sent_at } = &mut self.mode else {
+        let Mode::Watch(log) = &mut self.mode else {
             return NextStep::Wait;
         };
-        *last_sent_at = Some(Instant::now());
-        let watchers = &context.shared.watchers;
-        // Made before it is known that there are no lines, so that it stands for all that were published before.
-        let heartbeat = watch.wants_heartbeats.then(|| watchers.heartbeat());
-        let lines = if watch.has_lines() {
-            watchers.take_lines(self.info.id.serial)
-        } else {
-            heartbeat.unwrap_or_default().into_bytes()
-        };
+        let (watchers, serial) = (&context.shared.watchers, self.info.id.serial);
+        let lines = log.take_lines(watchers, serial, Instant::now());
         if lines.is_empty() {
             return NextStep::Wait;
         }
         let next_step = self.send_bytes(lines, context);
-        if let Some(pending_output) = &self.pending_output {
-            watchers.record_pending(self.info.id.serial, pending_output.memory_bytes());
+        if self.output.is_pending() {
+            watchers.record_pending(serial, self.output.memory_bytes());
         }
         next_step
     }
 
     pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
-        match self.send(&mut Output::from_rendered(bytes), context) {
+        match self.output.send(&mut Output::from_rendered(bytes), &mut self.stream, context) {
             SendOutcome::Failed => NextStep::Close(CloseReason::Error),
             SendOutcome::QuotaUsed => NextStep::RequeueAfterSmallRequests,
             SendOutcome::All | SendOutcome::Partial => NextStep::Wait,
@@ -95,7 +124,7 @@ impl Connection {
         if is_done {
             self.mode = Mode::Serve;
         }
-        let send_outcome = self.send(&mut out, context);
+        let send_outcome = self.output.send(&mut out, &mut self.stream, context);
         buffers.return_output_buffer(out.into_bytes());
         match send_outcome {
             SendOutcome::Failed => NextStep::Close(CloseReason::Error),

@@ -29,7 +29,7 @@ pub(super) enum WaitReason {
 }
 
 /// Pending output.
-pub(crate) struct PendingOutput {
+pub(super) struct PendingOutput {
     parts: VecDeque<PendingPart>,
     /// The copied bytes.
     charge: Charge,
@@ -113,7 +113,7 @@ impl PendingOutput {
     }
 
     /// Output of a previous process; `None` if there is none.
-    pub(crate) fn from_copy(
+    pub(super) fn from_copy(
         bytes: Vec<u8>,
         peer_memory: &Arc<PeerMemory>,
     ) -> Option<Box<PendingOutput>> {
@@ -128,13 +128,13 @@ impl PendingOutput {
     }
 
     /// Number of unsent bytes.
-    pub(crate) fn unsent_bytes(&self) -> usize {
+    pub(super) fn unsent_bytes(&self) -> usize {
         let total_bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
         total_bytes.saturating_sub(self.first_part_sent_bytes)
     }
 
     /// A copy of the unsent bytes.
-    pub(crate) fn copy_unsent(&self) -> Vec<u8> {
+    pub(super) fn copy_unsent(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.unsent_bytes());
         let mut bytes_to_skip = self.first_part_sent_bytes;
         for piece in self.parts.iter().flat_map(PendingPart::pieces) {
@@ -146,13 +146,13 @@ impl PendingOutput {
     }
 
     /// Whether some of it is in the memory of the store.
-    pub(crate) fn has_held_values(&self) -> bool {
+    pub(super) fn has_held_values(&self) -> bool {
         self.held_bytes > 0
     }
 
     /// Copies the held values, whose memory another process may use soon. If they have more than `copied_bytes_left`
     /// bytes, or do not fit into the memory for peers, they stay held.
-    pub(crate) fn copy_held_values(
+    pub(super) fn copy_held_values(
         &mut self,
         copied_bytes_left: &mut usize,
         peer_memory: &PeerMemory,
@@ -175,7 +175,7 @@ impl PendingOutput {
     }
 
     /// Sends copied output as far as the socket accepts it; true when nothing is left, or the socket is broken.
-    pub(crate) fn send_copied(&mut self, stream: &mut Stream, counters: &Counters) -> bool {
+    pub(super) fn send_copied(&mut self, stream: &mut Stream, counters: &Counters) -> bool {
         while !self.parts.is_empty() {
             let unsent_bytes = self.unsent_bytes();
             match stream.send_pieces(&self.gather(unsent_bytes), false, counters) {
@@ -189,7 +189,7 @@ impl PendingOutput {
     }
 
     /// Bytes that it keeps in memory, copied or held.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.charge.bytes() + self.held_bytes
     }
 
@@ -236,7 +236,7 @@ impl PendingOutput {
     }
 
     /// Sends what the socket accepts now, up to its quota.
-    pub(crate) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> SendOutcome {
+    pub(super) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> SendOutcome {
         let mut quota_left = context.quota_bytes;
         while !self.parts.is_empty() {
             if quota_left == 0 {

@@ -27,9 +27,6 @@ pub(super) const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 /// quotas are large, because waking a receiver for every small quota costs a quarter more.
 const SMALL_REQUEST_WINDOW: Duration = Duration::from_millis(100);
 
-/// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
-const QUOTAS_MAX: u32 = 17;
-
 /// How often those that wait for memory are checked for having waited long enough.
 pub(super) const OVERDUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -158,19 +155,17 @@ impl Deferred {
 
     /// Queues a connection, unless it is already queued.
     pub(super) fn add(&mut self, slot_key: u64, connection: &mut Connection, reason: ServeReason) {
-        if !std::mem::replace(&mut connection.is_queued, true) {
+        if connection.deferral.enter_queue() {
             self.queue.push_back((slot_key, reason));
         }
     }
 
     /// Queues a connection that used a quota of its transfer: as the next one, because alternating transfers cost a
-    /// third more, until it has used [`QUOTAS_MAX`].
+    /// third more, until it has used its last.
     pub(super) fn add_to_front(&mut self, slot_key: u64, connection: &mut Connection) {
-        connection.quotas_used += 1;
-        if connection.quotas_used >= QUOTAS_MAX {
-            connection.quotas_used = 0;
+        if connection.deferral.use_quota() {
             self.add(slot_key, connection, ServeReason::Resume);
-        } else if !std::mem::replace(&mut connection.is_queued, true) {
+        } else if connection.deferral.enter_queue() {
             self.queue.push_front((slot_key, ServeReason::Resume));
         }
     }
@@ -182,7 +177,7 @@ impl Deferred {
         connection: &mut Connection,
         is_first_waiter: bool,
     ) {
-        if std::mem::replace(&mut connection.is_in_memory_queue, true) {
+        if !connection.memory_wait.enter_queue() {
             return;
         }
         if is_first_waiter {
@@ -213,8 +208,7 @@ impl Deferred {
 
     /// Whether a write of this connection has waited for a segment for the maximum time.
     pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
-        let since = connection.segment_wait_since;
-        since.is_some_and(|since| self.iteration_began_at.duration_since(since) >= WRITE_WAIT_MAX)
+        connection.deferral.has_waited_for_segment(WRITE_WAIT_MAX, self.iteration_began_at)
     }
 
     /// Whether a connection waits for upload memory.
@@ -229,12 +223,13 @@ impl Deferred {
         let (mut sent_bytes, mut most_sent) = (Vec::new(), None);
         for &slot_key in self.peer_memory_queue.iter().rev().take(OVERDUE_CHECKED_MAX) {
             if let Some(connection) = connections.get(slot_key)
-                && !connection.is_queued
+                && !connection.deferral.is_queued()
                 && connection.waits_to_receive()
             {
-                sent_bytes.push(connection.wanted_bytes as u64);
-                if connection.has_waited_for(MOST_SENT_AFTER, now) {
-                    most_sent = most_sent.max(Some((connection.wanted_bytes as u64, slot_key)));
+                let wanted_bytes = connection.memory_wait.wanted_bytes() as u64;
+                sent_bytes.push(wanted_bytes);
+                if connection.memory_wait.has_lasted(MOST_SENT_AFTER, now) {
+                    most_sent = most_sent.max(Some((wanted_bytes, slot_key)));
                 }
             }
         }
@@ -251,7 +246,7 @@ impl Worker {
     /// Serves a connection that is ready, or queues it if a large value is being transferred.
     pub(super) fn serve_or_queue(&mut self, slot_key: u64, reason: ServeReason) {
         match self.connections.get_mut(slot_key) {
-            Some(connection) if connection.is_queued => {}
+            Some(connection) if connection.deferral.is_queued() => {}
             Some(connection) if connection.is_transferring() => {
                 self.deferred.add(slot_key, connection, reason);
             }
@@ -270,7 +265,7 @@ impl Worker {
                 return;
             };
             if let Some(connection) = self.connections.get_mut(slot_key) {
-                connection.is_queued = false;
+                connection.deferral.leave_queue();
                 self.serve(slot_key, reason);
             }
             if queue_began_at.elapsed() >= QUEUE_TIME_MAX {
@@ -303,12 +298,12 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
-            connection.is_in_memory_queue = false;
-            if connection.wanted_bytes == 0 || connection.is_queued {
+            connection.memory_wait.leave_queue();
+            if !connection.memory_wait.is_waiting() || connection.deferral.is_queued() {
                 continue;
             }
             self.serve(slot_key, ServeReason::MemoryQueueHead);
-            let still_waits = |connection: &mut Connection| connection.wanted_bytes > 0;
+            let still_waits = |connection: &mut Connection| connection.memory_wait.is_waiting();
             if self.connections.get_mut(slot_key).is_some_and(still_waits) {
                 return;
             }
@@ -323,7 +318,7 @@ impl Worker {
         let newest: Vec<u64> = queue.iter().rev().take(MEMORY_QUEUE_SERVED_MAX).copied().collect();
         for slot_key in newest {
             let waits_to_receive = |connection: &mut Connection| {
-                !connection.is_queued && connection.waits_to_receive()
+                !connection.deferral.is_queued() && connection.waits_to_receive()
             };
             if self.connections.get_mut(slot_key).is_some_and(waits_to_receive) {
                 self.serve(slot_key, ServeReason::Resume);
@@ -348,7 +343,9 @@ impl Worker {
             self.deferred.peer_memory_queue.iter().take(OVERDUE_CHECKED_MAX).copied().collect();
         for slot_key in checked {
             if self.connections.get_mut(slot_key).is_some_and(|connection| {
-                connection.wanted_bytes > 0 && !connection.is_queued && connection.is_overdue(now)
+                connection.memory_wait.is_waiting()
+                    && !connection.deferral.is_queued()
+                    && connection.is_overdue(now)
             }) {
                 self.serve(slot_key, ServeReason::Resume);
             }
@@ -370,18 +367,16 @@ impl Worker {
         let parked_uploads = &mut self.deferred.parked_uploads;
         if let Some(upload_id) = connection.upload_id() {
             // It waited to begin, and has begun.
-            self.deferred.has_upload_progress |= connection.upload_queue_number.take().is_some();
+            self.deferred.has_upload_progress |= connection.deferral.wait_in_upload();
             parked_uploads.begun_uploads.insert(upload_id, slot_key);
         } else {
-            let queue_number = *connection.upload_queue_number.get_or_insert_with(|| {
+            let queue_number = connection.deferral.wait_to_upload(|| {
                 parked_uploads.last_queue_number += 1;
                 parked_uploads.last_queue_number
             });
             parked_uploads.waiting_uploads.insert(queue_number, slot_key);
         }
-        connection.is_retrying = false;
-        connection.segment_wait_since = None;
-        if !std::mem::replace(&mut connection.is_parked, true) {
+        if connection.deferral.park() {
             self.shared.parked_connections.add();
         }
     }
@@ -393,14 +388,12 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        if is_new || connection.segment_wait_since.is_none() {
-            connection.segment_wait_since = Some(began_at);
+        if connection.deferral.wait_for_segment(is_new, began_at) {
             // The worker passes between two iterations: that may be enough.
             self.deferred.must_retry_writes = true;
         }
-        connection.is_retrying = false;
         self.deferred.waiting_writes.push_back(slot_key);
-        if !std::mem::replace(&mut connection.is_parked, true) {
+        if connection.deferral.park() {
             self.shared.parked_connections.add();
         }
     }
@@ -418,14 +411,15 @@ impl Worker {
         self.deferred.writes_retried_at = now;
         let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
-            let parked_connection =
-                self.connections.get_mut(slot_key).filter(|connection| connection.is_parked);
+            let parked_connection = self
+                .connections
+                .get_mut(slot_key)
+                .filter(|connection| connection.deferral.is_parked());
             if let Some(connection) = parked_connection {
                 if retried_count >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
-                connection.is_parked = false;
-                connection.is_retrying = true;
+                connection.deferral.retry();
                 self.shared.parked_connections.subtract(1);
                 self.deferred.add(slot_key, connection, ServeReason::Resume);
                 retried_count += 1;
@@ -439,10 +433,10 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        let queue_number = connection.upload_queue_number.take();
-        if std::mem::take(&mut connection.is_parked) {
+        let ended_wait = connection.deferral.unpark();
+        if ended_wait.was_parked {
             // Something else woke it. A slot key that stays in the queue is skipped when it is first.
-            if let Some(queue_number) = queue_number {
+            if let Some(queue_number) = ended_wait.upload_queue_number {
                 self.deferred.parked_uploads.waiting_uploads.remove(&queue_number);
             }
             if let Some(upload_id) = connection.upload_id() {
@@ -450,12 +444,8 @@ impl Worker {
             }
             self.shared.parked_connections.subtract(1);
         }
-        let got_memory_or_segment = std::mem::take(&mut connection.is_retrying);
-        if connection.segment_wait_since.take().is_some() {
-            self.deferred.must_retry_writes |= got_memory_or_segment;
-        } else {
-            self.deferred.has_upload_progress |= got_memory_or_segment;
-        }
+        self.deferred.must_retry_writes |= ended_wait.got_segment;
+        self.deferred.has_upload_progress |= ended_wait.got_upload_memory;
     }
 
     /// Retries the oldest parked connections if it is time, if memory was released, or if one of them just got
@@ -479,10 +469,9 @@ impl Worker {
             {
                 // One that was closed or woken meanwhile does not count.
                 if let Some(connection) = self.connections.get_mut(slot_key)
-                    && std::mem::take(&mut connection.is_parked)
+                    && connection.deferral.retry()
                 {
                     self.shared.parked_connections.subtract(1);
-                    connection.is_retrying = true;
                     self.deferred.add(slot_key, connection, ServeReason::Resume);
                     self.counters.upload_tries.bump();
                     retried_count += 1;

@@ -24,7 +24,7 @@ impl Worker {
         while Instant::now() < deadline {
             for slot_key in self
                 .connections
-                .keys_where(|connection| connection.is_idle() || connection.is_watching())
+                .keys_where(|connection| connection.is_idle() || connection.mode.is_watching())
             {
                 self.close(slot_key, CloseReason::Shutdown);
             }

@@ -30,13 +30,13 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
-        if let Some(slow) = connection.finish_wait(self.shared.slow_commands.limit(), self.now) {
+        let limit = self.shared.slow_commands.limit();
+        if let Some(slow) = connection.command_timer.finish_wait(&info, limit, self.now) {
             self.shared.record_slow(slow);
         }
-        let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
-        self.shared.peer_memory.record_wanted(wanted_bytes, 0);
+        connection.memory_wait.end(&self.shared.peer_memory);
         self.shared.marked_for_close.record_close(&info.held_memory);
-        if connection.is_watching() {
+        if connection.mode.is_watching() {
             self.watching.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
             self.shared.update_is_observed();
@@ -44,7 +44,7 @@ impl Worker {
         events::publish_connection(&self.shared, &info, Some(reason.name()));
         log_close(&self.shared, &self.counters, self.now, (&info, reason));
         self.shared.connections.remove(info.id.serial);
-        let was_uploading = connection.is_uploading();
+        let was_uploading = connection.session.upload_mut().is_some();
         // Closing the socket removes it from epoll, unless a successor that failed still has it too.
         if self.may_share_sockets {
             let socket = connection.stream.socket();
@@ -91,7 +91,7 @@ impl Worker {
             self.shared.connections.remove(serial);
             return;
         }
-        if connection.awaits_login() {
+        if connection.session.awaits_login() {
             self.logins.add_unauthenticated(slot_key, connection, Instant::now());
         }
         if must_continue {
@@ -128,7 +128,7 @@ impl Worker {
         self.last_idle_check_s = now_s;
         let is_idle_for_too_long = |connection: &Connection| {
             let last_command_s = connection.info.last_command_s.load(Ordering::Relaxed);
-            !connection.is_watching() && now_s.saturating_sub(last_command_s) > idle_max_s
+            !connection.mode.is_watching() && now_s.saturating_sub(last_command_s) > idle_max_s
         };
         for slot_key in self.connections.keys_where(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();

@@ -7,10 +7,6 @@ use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
 use crate::shared::connection_info::CloseReason;
 
-/// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
-/// verified does not count. Without this bound clients that cannot log in could hold all connections.
-const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
-
 /// How often connections that have to log in are checked.
 pub(super) const LOGIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -48,15 +44,14 @@ impl PendingLogins {
         connection: &mut Connection,
         now: Instant,
     ) {
-        if connection.login_wait_since.is_none() {
-            connection.login_wait_since = Some(now);
+        if connection.login_wait.begin(now) {
             self.unauthenticated.push(slot_key);
         }
     }
 
     /// Adds a connection whose attempt is being verified.
     pub(super) fn add_verifying(&mut self, slot_key: u64, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.is_in_verifying_list, true) {
+        if connection.login_wait.begin_verification() {
             self.verifying.push(slot_key);
         }
     }
@@ -73,14 +68,11 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
-            if connection.is_login_pending() {
+            if connection.session.is_login_pending() {
                 self.logins.verifying.push(slot_key);
                 continue;
             }
-            connection.is_in_verifying_list = false;
-            if connection.login_wait_since.is_some() {
-                connection.login_wait_since = Some(now);
-            }
+            connection.login_wait.end_verification(now);
             self.serve_or_queue(slot_key, ServeReason::Resume);
         }
     }
@@ -111,23 +103,19 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
-            let wait_since = connection.login_wait_since.take();
-            if !connection.awaits_login() {
+            if !connection.session.awaits_login() {
+                connection.login_wait.end();
                 continue;
             }
-            let is_late =
-                wait_since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
             if is_displaced(connection) {
                 self.close(slot_key, CloseReason::Displaced);
-            } else if is_late && !connection.is_login_pending() && !connection.is_in_verifying_list
-            {
-                let reason = connection.timeout_reason();
+            } else if connection.login_wait.is_over(now) && !connection.session.is_login_pending() {
+                let reason = connection.session.timeout_reason();
                 if reason == CloseReason::LoginTimeout {
                     self.counters.login_timeouts.bump();
                 }
                 self.close(slot_key, reason);
             } else {
-                connection.login_wait_since = wait_since;
                 self.logins.unauthenticated.push(slot_key);
             }
         }

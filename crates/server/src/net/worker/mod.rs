@@ -253,7 +253,7 @@ impl Worker {
             self.close_marked();
             self.serve_decided_logins();
             self.close_displaced();
-            self.serve_watchers_where(Connection::is_urgent_watch);
+            self.serve_watchers_where(|watcher| watcher.mode.is_urgent_watch());
         } else if self.connections.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
@@ -293,7 +293,7 @@ impl Worker {
         self.buffers.run_clock = RunClock::new(
             self.deferred.iteration_began_at(),
             self.run_sampler.begin(),
-            connection.has_waiting_command(),
+            connection.command_timer.is_waiting(),
         );
         let context = Context {
             store_worker: &self.store_worker,
@@ -322,23 +322,24 @@ impl Worker {
         }
         let next_step = connection.requeue_if_received(next_step);
         let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
-        connection.request_bytes += moved_bytes;
-        if let Some(slow) = connection.finish_run(next_step, &context, &mut self.buffers.run_clock)
-        {
+        connection.command_timer.add_bytes(moved_bytes);
+        let wait_reason = connection.wait_reason(next_step);
+        let run_clock = &mut self.buffers.run_clock;
+        if let Some(slow) = connection.command_timer.finish_run(wait_reason, &context, run_clock) {
             self.has_recorded_slow = true;
             self.shared.record_slow(slow);
         }
-        if connection.awaits_login() {
+        if connection.session.awaits_login() {
             self.logins.add_unauthenticated(slot_key, connection, Instant::now());
             if moved_bytes > 0 {
-                let is_verifying = connection.is_login_pending();
+                let is_verifying = connection.session.is_login_pending();
                 self.shared.connections.record_login_effort(&info, is_verifying);
             }
         }
-        if connection.is_watching() {
+        if connection.mode.is_watching() {
             self.watching.add(slot_key);
         }
-        let waited_for_server = connection.waits_for_server();
+        let waited_for_server = connection.memory_wait.is_for_server();
         connection.record_memory(
             next_step,
             moved_bytes,
@@ -367,7 +368,7 @@ impl Worker {
         match next_step {
             NextStep::Wait => {
                 if !connection.is_transferring()
-                    && std::mem::take(&mut connection.request_bytes) < SMALL_REQUEST_BYTES
+                    && connection.command_timer.take_bytes() < SMALL_REQUEST_BYTES
                 {
                     self.deferred.record_small_request();
                 }
@@ -459,7 +460,7 @@ fn record_progress(
     now: Seconds,
     (has_moved_bytes, waited_for_server): (bool, bool),
 ) {
-    let (info, waits_for_server) = (&connection.info, connection.waits_for_server());
+    let (info, waits_for_server) = (&connection.info, connection.memory_wait.is_for_server());
     if connection.has_sent_request() {
         shared.connections.record_proof(info);
     } else if has_moved_bytes || waits_for_server != waited_for_server {

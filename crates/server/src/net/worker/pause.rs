@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::Worker;
-use crate::net::connection::Connection;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::control_channel::{DESCRIPTORS_MAX, FrameKind};
 use crate::shared::fields::FieldWriter;
@@ -108,7 +107,7 @@ impl Worker {
                 self.shared.connections.remove(connection.info.id.serial);
             }
         }
-        for slot_key in self.connections.keys_where(Connection::is_watching) {
+        for slot_key in self.connections.keys_where(|connection| connection.mode.is_watching()) {
             if let Some(connection) = self.connections.get_mut(slot_key) {
                 connection.queue_final_watch_lines(&self.shared);
             }
@@ -147,7 +146,9 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return true;
         };
-        if !connection.needs_store() && !connection.send_pending(&self.counters) {
+        if !connection.output.has_held_values()
+            && !connection.output.send_copied(&mut connection.stream, &self.counters)
+        {
             return false;
         }
         let output_ended_at = *output_end_times.entry(slot_key).or_insert_with(|| {

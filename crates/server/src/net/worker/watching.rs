@@ -55,7 +55,7 @@ impl Worker {
         let heartbeat_interval = self.shared.watchers.heartbeat_interval();
         let cpu_time_before = thread_cpu_time();
         let served_count =
-            self.serve_watchers_where(|watcher| watcher.is_watch_due(now, heartbeat_interval));
+            self.serve_watchers_where(|watcher| watcher.mode.is_watch_due(now, heartbeat_interval));
         let cpu_time = thread_cpu_time().saturating_sub(cpu_time_before);
         self.shared.watchers.record_heartbeats(served_count, cpu_time);
     }

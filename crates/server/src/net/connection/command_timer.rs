@@ -8,14 +8,25 @@ use std::time::{Duration, Instant};
 
 use glasscache_store::Seconds;
 
-use super::{Connection, Interest, Mode, NextStep, RunClock};
+use super::RunClock;
+use crate::session::Session;
 use crate::session::context::Context;
+use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::slow_commands::{CommandText, SlowCommand, WAIT_REASONS, WaitReason};
 
+/// Times the command in progress of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct CommandTimer {
+    /// The command that waits for the server, or whose reply waits for the client.
+    waiting: Option<Box<Waiting>>,
+    /// Bytes received and sent since the connection last waited for a request.
+    request_bytes: u64,
+}
+
 /// A command that waits.
 #[derive(Debug)]
-pub(super) struct Waiting {
+struct Waiting {
     command: CommandText,
     began_at: Instant,
     /// What it waits for now, and since when.
@@ -68,75 +79,76 @@ impl Waiting {
     }
 }
 
-impl Connection {
-    /// Notes the command of a run that is slow, or has to wait: the first of its input, or, if the run ended before one that
-    /// waits for the server, that one. `in_progress` is the one that had begun before.
+impl CommandTimer {
+    /// Whether a command waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Counts bytes that were received or sent.
+    pub(crate) fn add_bytes(&mut self, moved_bytes: u64) {
+        self.request_bytes += moved_bytes;
+    }
+
+    /// The connection waits for a request: returns the bytes of the last one.
+    pub(crate) fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.request_bytes)
+    }
+
+    /// Notes the command of a run that is slow, or has to wait for `reason`: the first of its input, or, if the run ended
+    /// before one that waits for the server, that one. `in_progress` is the one that had begun before.
     #[inline]
     pub(super) fn note_command(
         &self,
-        next_step: NextStep,
-        in_progress: Option<CommandText>,
+        reason: Option<WaitReason>,
+        (session, in_progress): (&Session, Option<CommandText>),
         (input, used_bytes): (&[u8], usize),
         context: &Context<'_>,
         run_clock: &mut RunClock,
     ) {
-        let reason = self.wait_reason(next_step);
         // Memory for the rest of a command may be refused after this.
         let is_short = context.pressure == Pressure::High && used_bytes < input.len();
         let limit = context.shared.slow_commands.limit();
         let is_of_interest = reason.is_some() || is_short || run_clock.is_slower_than(limit);
-        if self.waiting.is_some() || !is_of_interest {
+        if self.is_waiting() || !is_of_interest {
             return;
         }
-        let first = || self.session.first_command(in_progress, input);
+        let first = || session.first_command(in_progress, input);
         match reason {
             None if !is_short => run_clock.note_command(first()),
             Some(WaitReason::Socket | WaitReason::OtherConnections) => {
                 run_clock.note_command(first());
             }
-            _ => self.note_next_command(input.get(used_bytes..).unwrap_or_default(), run_clock),
+            _ => {
+                let input_left = input.get(used_bytes..).unwrap_or_default();
+                self.note_next_command(session, input_left, run_clock);
+            }
         }
     }
 
     /// Notes the command that waits with its rest at the front of `input`.
-    pub(super) fn note_next_command(&self, input: &[u8], run_clock: &mut RunClock) {
-        if self.waiting.is_none() {
-            let in_progress = self.session.command_in_progress();
-            let command = in_progress.unwrap_or_else(|| self.session.command_at(input));
+    pub(super) fn note_next_command(
+        &self,
+        session: &Session,
+        input: &[u8],
+        run_clock: &mut RunClock,
+    ) {
+        if !self.is_waiting() {
+            let in_progress = session.command_in_progress();
+            let command = in_progress.unwrap_or_else(|| session.command_at(input));
             run_clock.note_command(command);
         }
     }
 
-    /// What it waits for after a run that ended with `next_step`.
-    #[inline]
-    fn wait_reason(&self, next_step: NextStep) -> Option<WaitReason> {
-        match next_step {
-            NextStep::WaitForMemory(_) => Some(WaitReason::PeerMemory),
-            NextStep::WaitForUpload => Some(WaitReason::UploadMemory),
-            NextStep::WaitForSegment { .. } => Some(WaitReason::Segment),
-            NextStep::WaitForLogin => Some(WaitReason::Password),
-            NextStep::RequeueAfterSmallRequests => Some(WaitReason::OtherConnections),
-            NextStep::Requeue => self.waiting.as_ref().map(|_| WaitReason::OtherConnections),
-            NextStep::Wait
-                if self.read_interest == Interest::Writable
-                    || (self.has_pending_output() && !matches!(self.mode, Mode::Watch { .. })) =>
-            {
-                Some(WaitReason::Socket)
-            }
-            NextStep::Wait | NextStep::Close(_) => None,
-        }
-    }
-
-    /// Ends a run: what was slow of it, unless it waits.
+    /// Ends a run, after which the connection waits for `reason`, if for anything: what was slow of it, unless it waits.
     #[inline]
     pub(crate) fn finish_run(
         &mut self,
-        next_step: NextStep,
+        reason: Option<WaitReason>,
         context: &Context<'_>,
         run_clock: &mut RunClock,
     ) -> Option<SlowCommand> {
-        let reason = self.wait_reason(next_step);
-        if reason.is_none() && self.waiting.is_none() && !run_clock.is_measured() {
+        if reason.is_none() && !self.is_waiting() && !run_clock.is_measured() {
             return None;
         }
         self.finish_timed_run(reason, context, run_clock)
@@ -155,7 +167,7 @@ impl Connection {
             (Some(waiting), reason) => {
                 waiting.end_run(run_began_at, Instant::now());
                 let Some(reason) = reason else {
-                    return self.finish_wait(limit, context.now);
+                    return self.finish_wait(context.connection, limit, context.now);
                 };
                 waiting.reason = reason;
                 None
@@ -172,38 +184,29 @@ impl Connection {
                 let times = (began_at, run_began_at, Instant::now());
                 let run = Waiting::new(command, WaitReason::Execution, times);
                 self.waiting = Some(Box::new(run));
-                self.finish_wait(limit, context.now)
+                self.finish_wait(context.connection, limit, context.now)
             }
         }
     }
 
-    /// Whether a command waits.
-    pub(crate) fn has_waiting_command(&self) -> bool {
-        self.waiting.is_some()
-    }
-
     /// Ends a wait, at the end of its command or of the connection; what was slow of it.
-    pub(crate) fn finish_wait(&mut self, limit: Duration, now: Seconds) -> Option<SlowCommand> {
-        let (command, time, reason, waited) = self.waiting.take()?.end(Instant::now());
-        (time >= limit).then(|| self.slow_command(command, time, (reason, waited), now))
-    }
-
-    fn slow_command(
-        &self,
-        command: CommandText,
-        time: Duration,
-        (reason, waited): (WaitReason, Duration),
+    pub(crate) fn finish_wait(
+        &mut self,
+        info: &ConnectionInfo,
+        limit: Duration,
         ended_at: Seconds,
-    ) -> SlowCommand {
-        SlowCommand {
+    ) -> Option<SlowCommand> {
+        let (command, time, reason, waited) = self.waiting.take()?.end(Instant::now());
+        let slow = || SlowCommand {
             command,
-            client: Some(self.info.client()),
+            client: Some(info.client()),
             bytes: Some(self.request_bytes),
             time,
             reason,
             waited,
             ended_at,
-        }
+        };
+        (time >= limit).then(slow)
     }
 }
 
