@@ -24,7 +24,7 @@ impl Participant {
     /// Takes a record, offline at first.
     pub(crate) fn register(store: Arc<Store>) -> Self {
         Participant {
-            worker_index: store.segments.epochs().register(),
+            worker_index: store.segments.epochs.register(),
             is_online: Cell::new(false),
             borrows_nothing: Cell::new(true),
             store,
@@ -46,7 +46,7 @@ impl Participant {
     #[cold]
     pub(crate) fn go_online(&self) -> bool {
         if let Some(worker_index) = self.worker_index {
-            self.store.segments.epochs().set_online(worker_index);
+            self.store.segments.epochs.set_online(worker_index);
             self.is_online.set(true);
         }
         self.is_online.get()
@@ -60,7 +60,7 @@ impl Participant {
     /// Records that the caller borrows nothing and sleeps.
     pub(crate) fn go_offline(&self) {
         if let Some(worker_index) = self.worker_index {
-            self.store.segments.epochs().set_offline(worker_index);
+            self.store.segments.epochs.set_offline(worker_index);
         }
         self.is_online.set(false);
         self.borrows_nothing.set(true);
@@ -71,7 +71,7 @@ impl Participant {
         if let Some(worker_index) = self.worker_index
             && self.is_online.get()
         {
-            self.store.segments.epochs().pass(worker_index);
+            self.store.segments.epochs.pass(worker_index);
         }
         self.borrows_nothing.set(true);
     }
@@ -96,7 +96,7 @@ impl Participant {
 impl Drop for Participant {
     fn drop(&mut self) {
         if let Some(worker_index) = self.worker_index {
-            self.store.segments.epochs().unregister(worker_index);
+            self.store.segments.epochs.unregister(worker_index);
         }
     }
 }

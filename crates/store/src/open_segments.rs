@@ -212,7 +212,7 @@ impl Appender {
         let implied_unique = store.segments.implied_unique(addr);
         let stored_unique = match new_record.unique_source {
             UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
-            UniqueSource::Above(old) => Some(store.segments.next_counted_unique(old)),
+            UniqueSource::Above(old) => Some(store.segments.uniques.next_counted(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
             // one.
             UniqueSource::Exactly(unique) | UniqueSource::Renewed(unique) => Some(unique),
@@ -382,7 +382,7 @@ impl Appender {
         if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(segment_kind as usize) {
             open.used_bytes += bytes;
             let segments = &self.store.segments;
-            if segment_kind.is_new() && segments.count_entered(open.used_bytes, bytes) {
+            if segment_kind.is_new() && segments.entered.count(open.used_bytes, bytes) {
                 segments.record_age(open.id, open.used_bytes, self.store.young_bytes());
             }
             open.last_expiry_s = open.last_expiry_s.max(match expiry {

@@ -52,7 +52,7 @@ impl RecordAllocator<'_> {
     pub(crate) fn sweep_proportionally(&self, written_bytes: usize) {
         let store = self.store();
         let missing_segments =
-            store.reserve_segments().saturating_sub(store.segments.spare_segments());
+            store.reserve_segments().saturating_sub(store.segments.usage.spare());
         let due_bytes = written_bytes + WRITE_BYTES_MIN;
         let (due_bytes, goal) = if missing_segments > 0 {
             (due_bytes * SWEEP_FACTOR * missing_segments, SweepGoal::FreeSegments)
@@ -133,7 +133,7 @@ impl RecordAllocator<'_> {
                 break;
             }
         }
-        append(new_request(0)).ok_or(if store.segments.spare_segments() > 0 {
+        append(new_request(0)).ok_or(if store.segments.usage.spare() > 0 {
             Shortage::Temporary
         } else {
             Shortage::Permanent

@@ -151,7 +151,7 @@ impl Store {
         segments: Segments,
         index: Index,
     ) -> Store {
-        let arena = Arc::clone(segments.arena());
+        let arena = Arc::clone(&segments.arena);
         let mapped_segments = arena.segment_count();
         let class_count = config.slab_chunk_bytes.len();
         Store {
@@ -305,12 +305,12 @@ impl Store {
         Counters {
             index_bytes: index_segments * segment_bytes,
             ghost_bytes: ghost_segments * segment_bytes,
-            segment_bytes: (self.segments.in_use() as u64)
+            segment_bytes: (self.segments.usage.in_use() as u64)
                 .saturating_sub(index_segments + ghost_segments)
                 * segment_bytes,
             buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
-            held_segments: self.segments.held_segments() as u64,
-            ready_bytes: self.segments.backed_ahead_count() as u64 * segment_bytes,
+            held_segments: self.segments.held.count() as u64,
+            ready_bytes: self.segments.pools.backed_ahead_count() as u64 * segment_bytes,
             upload_bytes: self.uploads.held_bytes(),
             ..counters::sum_blocks(self.counter_blocks.iter())
         }
@@ -346,7 +346,7 @@ impl Store {
     /// Whether memory should be backed ahead of the writers: time for [`Store::back_memory_ahead`].
     #[inline]
     pub fn needs_backing(&self) -> bool {
-        self.segments.needs_backing()
+        self.segments.pools.needs_backing()
     }
 
     /// Backs a little memory that the next writes will need, so that none of them waits until the kernel has found
@@ -359,7 +359,7 @@ impl Store {
     /// Whether [`crate::Item::hold`] will soon fail: memory for a large value should be requested before it is
     /// read.
     pub fn holds_are_scarce(&self) -> bool {
-        self.segments.holds_are_scarce()
+        self.segments.held.are_scarce(self.segments.usage.limit())
     }
 
     /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
@@ -368,7 +368,7 @@ impl Store {
     }
 
     pub(crate) fn arena(&self) -> &Arena {
-        self.segments.arena()
+        &self.segments.arena
     }
 
     /// Spare segments to keep ahead.
@@ -378,7 +378,7 @@ impl Store {
 
     /// Whether fewer segments are spare than eviction should keep ahead.
     pub(crate) fn reserve_is_low(&self) -> bool {
-        self.segments.spare_segments() < self.reserve_segments
+        self.segments.usage.spare() < self.reserve_segments
     }
 
     /// Whether a write into a full store evicts at once although enough is spare. A watcher of evictions expects
@@ -386,7 +386,7 @@ impl Store {
     /// freed ahead of need.
     #[inline]
     pub(crate) fn evicts_with_writes(&self) -> bool {
-        self.reports.is_enabled() && self.segments.spare_segments() < 2 * self.reserve_segments
+        self.reports.is_enabled() && self.segments.usage.spare() < 2 * self.reserve_segments
     }
 
     /// Whether nearly dead segments should be emptied, so that no unused one is opened.

@@ -73,7 +73,7 @@ impl Store {
     /// them does, an eighth of all, everything twice.
     fn outdated_sweep_bytes(&self) -> usize {
         let segments = &self.segments;
-        let stored_bytes = segments.in_use() * self.arena().segment_bytes();
+        let stored_bytes = segments.usage.in_use() * self.arena().segment_bytes();
         let flush_count = segments.flushes.prefixes_max() / 8;
         (stored_bytes / flush_count.max(1))
             .clamp(OUTDATED_SWEEP_BYTES_MIN, OUTDATED_SWEEP_BYTES_MAX)

@@ -94,8 +94,8 @@ impl VictimChooser {
         let segments = &store.segments;
         self.last_empty_choice.get()
             == Some(EmptyChoice {
-                ranking_version: segments.ranking_version(),
-                generation: segments.generation(),
+                ranking_version: segments.ranking.version(),
+                generation: segments.flushes.generation(),
                 now,
                 goal,
             })
@@ -107,7 +107,7 @@ impl VictimChooser {
         now: Seconds,
         goal: SweepGoal,
     ) -> Option<(SegmentView, SweepReason)> {
-        let generation = store.segments.generation();
+        let generation = store.segments.flushes.generation();
         let last_swept_position = store.last_swept_position.load(Ordering::Relaxed);
         let candidates = store.segments.candidates(now.0, last_swept_position);
         let candidate = first_candidate(store, &candidates, last_swept_position, goal);
@@ -156,7 +156,7 @@ fn live_bytes_fit(store: &Store, candidates: &Candidates) -> bool {
     let segments = &store.segments;
     let live_bytes = (candidates.small_bytes + candidates.main_bytes)
         .saturating_sub(candidates.live_bytes_error_max);
-    live_bytes * 4 < segments.backing_limit() * store.arena().segment_bytes() * COMPACT_QUARTERS
+    live_bytes * 4 < segments.usage.limit() * store.arena().segment_bytes() * COMPACT_QUARTERS
 }
 
 fn choose_victim(

@@ -159,9 +159,9 @@ impl Sweeper {
                 RecordOutcome::Continue if sweep.cursor < sweep.used_bytes => {
                     *current_sweep = Some(sweep);
                 }
-                RecordOutcome::Continue => store.segments.finish_sweep(sweep.id),
+                RecordOutcome::Continue => store.segments.end_sweep(sweep.id),
                 RecordOutcome::NoRoom => {
-                    store.segments.stop_sweep(sweep.id);
+                    store.segments.end_sweep(sweep.id);
                     return false;
                 }
                 RecordOutcome::Requeued => {}
@@ -178,7 +178,7 @@ impl Sweeper {
     /// Returns an unfinished segment so that others can sweep it.
     pub(crate) fn release_unfinished(&mut self, store: &Store) {
         if let Some(sweep) = self.current.get_mut().take() {
-            store.segments.stop_sweep(sweep.id);
+            store.segments.end_sweep(sweep.id);
         }
     }
 

@@ -40,14 +40,14 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
         number += 1;
         assert!(number < 1 << 20, "nothing was evicted");
     }
-    assert!(store.segments.in_use() >= 65_000);
+    assert!(store.segments.usage.in_use() >= 65_000);
     let (examined_before, evictions_before) =
-        (store.segments.examined(), store.counters().evictions);
+        (store.segments.ranking.examined(), store.counters().evictions);
     let writes = 2_000;
     for new_number in number..number + writes {
         assert!(matches!(set(&mut worker, new_number), SetOutcome::Stored(_)));
     }
-    let examined = store.segments.examined() - examined_before;
+    let examined = store.segments.ranking.examined() - examined_before;
     let evictions = store.counters().evictions - evictions_before;
     eprintln!("{writes} sets, {evictions} evictions, {examined} segments examined");
     assert!(evictions > writes / 2);
@@ -64,14 +64,14 @@ fn a_full_store_without_eviction_searches_for_a_victim_once_and_not_at_every_wri
         number += 1;
         assert!(number < 1 << 20, "never full");
     }
-    assert!(store.segments.in_use() >= 65_000);
-    let examined_before = store.segments.examined();
+    assert!(store.segments.usage.in_use() >= 65_000);
+    let examined_before = store.segments.ranking.examined();
     let writes = 2_000;
     // Keys that were never stored: a refused set of an existing one would remove its value.
     for new_number in number + 1..=number + writes {
         assert_eq!(set(&mut worker, new_number), SetOutcome::NoMemory);
     }
-    let examined = store.segments.examined() - examined_before;
+    let examined = store.segments.ranking.examined() - examined_before;
     eprintln!("{writes} sets refused, {examined} segments examined");
     assert!(examined <= EXAMINED_PER_CHOICE_MAX, "{examined} examined");
 }
@@ -143,7 +143,7 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     assert!(count_moved_items() - moved_at_start > 10);
     // Each is larger than the slice may write.
     assert!(moved_per_slice_max <= 1, "{moved_per_slice_max} pieces in one slice");
-    store.segments.stop_sweep(view.id);
+    store.segments.end_sweep(view.id);
     let hash = store.hash(b"one");
     let item = worker.get(b"one", hash, NOW).unwrap();
     let value_bytes: usize = item.pieces().map(<[u8]>::len).sum();

@@ -112,7 +112,7 @@ impl LiveModel {
             last_rate_check: input,
             last_choice_ms: input.elapsed_ms,
             memory_bytes: store.memory_bytes(),
-            generation: store.segments.generation(),
+            generation: store.segments.flushes.generation(),
             state_if_cold: CurveState::Warming,
             cold_since_bytes: 0,
             started_at: input.now,

@@ -187,12 +187,12 @@ impl Store {
 
     /// A number above every unique that an item has had.
     pub fn uniques_end(&self) -> u64 {
-        self.segments.uniques_end()
+        self.segments.uniques.end()
     }
 
     /// Makes the uniques of an empty store begin at `start`, so that none of a previous store comes again.
     pub fn begin_uniques_at(&self, start: u64) {
-        self.segments.begin_uniques_at(start);
+        self.segments.uniques.begin_at(start);
     }
 
     /// What the next process needs besides the memory; `None` while a worker does not rest, or an upload is not in

@@ -7,7 +7,7 @@ use crate::flush::FlushSnapshot;
 use crate::index::{IndexSnapshot, OverflowSnapshot};
 use crate::prefix_flushes::{LENGTH_MASK, PREFIXES_MAX};
 use crate::request::{KEY_BYTES_MAX, Seconds};
-use crate::segments::{ItemSegment, Queue, SegmentsSnapshot};
+use crate::segments::{ItemSegment, Queue, SegmentsSnapshot, UniquesSnapshot};
 use crate::store::{Config, Layout, segment_shift};
 
 use super::bytes::{Reader, Writer};
@@ -179,8 +179,8 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
         writer.u64(hash);
         writer.u64(number);
     });
-    writer.u64(snapshot.segments.next_sequence);
-    writer.u64(snapshot.segments.halved_counted_unique);
+    writer.u64(snapshot.segments.uniques.next_sequence);
+    writer.u64(snapshot.segments.uniques.halved_counted);
     writer.u64(snapshot.segments.next_queue_position);
     writer.list(&snapshot.segments.item_segments, |writer, segment| {
         writer.u32(segment.id);
@@ -222,8 +222,10 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
             prefixes: reader.list(|reader| Some((reader.u64()?, reader.u64()?)))?,
         },
         segments: SegmentsSnapshot {
-            next_sequence: reader.u64()?,
-            halved_counted_unique: reader.u64()?,
+            uniques: UniquesSnapshot {
+                next_sequence: reader.u64()?,
+                halved_counted: reader.u64()?,
+            },
             next_queue_position: reader.u64()?,
             item_segments: reader.list(read_segment)?,
         },

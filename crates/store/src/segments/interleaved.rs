@@ -5,6 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::*;
+use crate::memory::SegmentId;
 
 /// A few segments of 4 KiB, no worker online, so that whatever is retired and not held may be reused at once.
 fn new_segments(segment_count: usize) -> Arc<Segments> {
@@ -16,7 +17,7 @@ fn new_segments(segment_count: usize) -> Arc<Segments> {
 /// Opens a segment; returns it and its first address.
 fn open_segment(segments: &Segments) -> (SegmentId, Addr) {
     let id = segments.open(0, Queue::Small, Seconds(2)).unwrap();
-    (id, segments.arena().segment_start(id))
+    (id, segments.arena.segment_start(id))
 }
 
 fn explore(test: impl Fn() + Sync + Send + 'static) {
@@ -40,8 +41,7 @@ fn oldest_candidate(segments: &Segments) -> Option<SegmentId> {
 
 /// The number of segments that are free or wait for readers.
 fn reclaimed_count(segments: &Segments) -> usize {
-    let pools = segments.lock();
-    pools.free.len() + pools.limbo.len()
+    segments.pools.lock().reusable_count()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
         segments.count_dead(addr, 100);
         segments.seal(id, 3_100, u32::MAX, None);
         remover.join().unwrap();
-        assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
+        assert_eq!((segments.usage.in_use(), reclaimed_count(&segments)), (0, 1));
         assert_eq!(oldest_candidate(&segments), None);
     });
 }
@@ -83,10 +83,10 @@ fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
         segments.seal(id, 3_000, u32::MAX, None);
         let remover = spawn_with(&segments, move |segments| segments.count_dead(addr, 3_000));
         if segments.start_sweep(id) {
-            segments.finish_sweep(id);
+            segments.end_sweep(id);
         }
         remover.join().unwrap();
-        assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
+        assert_eq!((segments.usage.in_use(), reclaimed_count(&segments)), (0, 1));
         assert_eq!(oldest_candidate(&segments), None);
     });
 }
@@ -100,7 +100,7 @@ fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
         segments.seal(id, 3_000, u32::MAX, None);
         let sweeper = spawn_with(&segments, move |segments| {
             if segments.start_sweep(id) {
-                segments.stop_sweep(id);
+                segments.end_sweep(id);
             }
         });
         segments.count_dead(addr, 2_000);

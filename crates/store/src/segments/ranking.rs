@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use super::{Queue, SegmentState, SegmentView, Segments};
+use super::table::{Queue, SegmentState, SegmentTable, SegmentView};
 use crate::memory::SegmentId;
-use crate::sync::{MutexGuard, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Lists by live bytes: one for each 64th of a segment.
 const LEVEL_COUNT: usize = 64;
@@ -32,9 +32,20 @@ struct SegmentRank {
     index: usize,
 }
 
-/// Sealed segments that no upload writes into, in order.
+/// Sealed segments that no upload writes into, in the orders in which victims are chosen.
+pub(crate) struct Ranking {
+    orders: Mutex<Orders>,
+    /// The number of changes so far.
+    version: AtomicU64,
+    /// Binary logarithm of the bytes of a level.
+    level_shift: u32,
+    /// Segments examined by choices.
+    #[cfg(test)]
+    examined: AtomicU64,
+}
+
 #[derive(Default)]
-pub(super) struct Ranking {
+struct Orders {
     /// By segment, as far as any was ranked yet.
     ranks: Vec<Option<SegmentRank>>,
     /// Position in the queue and number, oldest first.
@@ -71,7 +82,7 @@ pub(crate) struct Candidates {
     pub(crate) next_after_last_swept: Option<SegmentView>,
 }
 
-impl Ranking {
+impl Orders {
     fn queue_and_bytes(&mut self, queue: Queue) -> (&mut BTreeSet<(u64, u32)>, &mut usize) {
         match queue {
             Queue::Small => (&mut self.small, &mut self.small_bytes),
@@ -173,53 +184,73 @@ impl Ranking {
     }
 }
 
-impl Segments {
-    /// Ranks a segment by its current state, or removes it from the ranking if it is not a candidate.
-    pub(super) fn rank(&self, id: SegmentId) {
-        let mut ranking = self.lock_ranking();
-        let view = self.view(id);
+impl Ranking {
+    pub(super) fn new(segment_shift: u32) -> Self {
+        Ranking {
+            orders: Mutex::new(Orders::default()),
+            version: AtomicU64::new(1),
+            level_shift: segment_shift - LEVEL_COUNT.ilog2(),
+            #[cfg(test)]
+            examined: AtomicU64::new(0),
+        }
+    }
+
+    /// Ranks a segment by its current state, or removes it if it is not a candidate.
+    pub(super) fn update(&self, table: &SegmentTable, id: SegmentId) {
+        let mut orders = self.lock();
+        let view = table.view(id);
         if view.has_state(SegmentState::Sealed) && !view.is_pinned {
             let level = self.level_of(view.live_bytes);
-            if !ranking.update_live_bytes(&view, level) {
-                ranking.insert_rank(&view, level);
+            if !orders.update_live_bytes(&view, level) {
+                orders.insert_rank(&view, level);
             }
         } else {
-            ranking.remove(id.0);
+            orders.remove(id.0);
         }
-        // Release pairs with the Acquire of `ranking_version`; under the lock, so it agrees with the rest.
-        self.ranking_version.fetch_add(1, Ordering::Release);
+        // Release pairs with the Acquire of `version()`; under the lock, so it agrees with the rest.
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// A number that changes with the ranking.
-    pub(crate) fn ranking_version(&self) -> u64 {
-        self.ranking_version.load(Ordering::Acquire)
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
-    /// The first segments in each order, at second `now`, where the last swept segment had `last_swept_position`.
-    pub(crate) fn candidates(&self, now: u32, last_swept_position: u64) -> Candidates {
-        let living_generation_min = self.flushes.living_generation_min();
-        let ranking = self.lock_ranking();
-        let examine = |id: u32| self.examine(SegmentId(id));
+    /// The first segments in each order, at second `now`, where the last swept segment had `last_swept_position`; those
+    /// of generations below `living_generation_min` were flushed as a whole.
+    pub(super) fn candidates(
+        &self,
+        table: &SegmentTable,
+        living_generation_min: u64,
+        now: u32,
+        last_swept_position: u64,
+    ) -> Candidates {
+        let orders = self.lock();
+        let examine = |id: u32| {
+            #[cfg(test)]
+            self.examined.fetch_add(1, Ordering::Relaxed);
+            table.view(SegmentId(id))
+        };
         let first_in = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
         let first_after_last_swept = |queue: &BTreeSet<(u64, u32)>| {
             queue.range((last_swept_position.saturating_add(1), 0)..).next().copied()
         };
         let next_in_queues =
-            [first_after_last_swept(&ranking.small), first_after_last_swept(&ranking.main)];
-        let oldest = ranking.generations.first().copied();
+            [first_after_last_swept(&orders.small), first_after_last_swept(&orders.main)];
+        let oldest = orders.generations.first().copied();
         let flushed = oldest.filter(|&(generation, _)| generation < living_generation_min);
-        let first_expiring = ranking.expiring.first().copied();
+        let first_expiring = orders.expiring.first().copied();
         let expired = first_expiring.filter(|&(expires_at_s, _)| expires_at_s <= now);
         let dead = flushed.map(|(_, id)| id).or(expired.map(|(_, id)| id));
         Candidates {
-            version: self.ranking_version.load(Ordering::Relaxed),
-            small_bytes: ranking.small_bytes,
-            main_bytes: ranking.main_bytes,
-            live_bytes_error_max: ranking.ranked_count << self.level_shift(),
+            version: self.version.load(Ordering::Relaxed),
+            small_bytes: orders.small_bytes,
+            main_bytes: orders.main_bytes,
+            live_bytes_error_max: orders.ranked_count << self.level_shift,
             dead: dead.map(examine),
-            emptiest: ranking.emptiest_candidates().map(examine).min_by_key(|view| view.live_bytes),
-            oldest_small: first_in(&ranking.small).map(|(_, id)| examine(id)),
-            oldest_main: first_in(&ranking.main).map(|(_, id)| examine(id)),
+            emptiest: orders.emptiest_candidates().map(examine).min_by_key(|view| view.live_bytes),
+            oldest_small: first_in(&orders.small).map(|(_, id)| examine(id)),
+            oldest_main: first_in(&orders.main).map(|(_, id)| examine(id)),
             next_after_last_swept: next_in_queues
                 .into_iter()
                 .flatten()
@@ -228,17 +259,10 @@ impl Segments {
         }
     }
 
-    /// The oldest segment, if it is from before the flushes of prefixes that should be forgotten.
-    pub(crate) fn outdated(&self) -> Option<SegmentView> {
-        let awaited_generation = self.flushes.awaited_generation()?;
-        let &(generation, id) = self.lock_ranking().generations.first()?;
-        (generation < awaited_generation).then(|| self.view(SegmentId(id)))
-    }
-
-    fn examine(&self, id: SegmentId) -> SegmentView {
-        #[cfg(test)]
-        self.examined.fetch_add(1, Ordering::Relaxed);
-        self.view(id)
+    /// The segment of the lowest generation, if that is below `generation`.
+    pub(super) fn oldest_before(&self, generation: u64) -> Option<SegmentId> {
+        let &(oldest_generation, id) = self.lock().generations.first()?;
+        (oldest_generation < generation).then_some(SegmentId(id))
     }
 
     /// The number of segments that choices have examined so far, for tests.
@@ -250,19 +274,14 @@ impl Segments {
     /// Whether a segment that had `live_bytes_before` live bytes is in another list with `live_bytes_after`.
     #[inline]
     pub(super) fn changes_level(&self, live_bytes_before: usize, live_bytes_after: usize) -> bool {
-        live_bytes_before >> self.level_shift() != live_bytes_after >> self.level_shift()
-    }
-
-    #[inline]
-    fn level_shift(&self) -> u32 {
-        self.arena.segment_bytes().ilog2() - LEVEL_COUNT.ilog2()
+        live_bytes_before >> self.level_shift != live_bytes_after >> self.level_shift
     }
 
     fn level_of(&self, live_bytes: usize) -> usize {
-        (live_bytes >> self.level_shift()).min(LEVEL_COUNT - 1)
+        (live_bytes >> self.level_shift).min(LEVEL_COUNT - 1)
     }
 
-    fn lock_ranking(&self) -> MutexGuard<'_, Ranking> {
-        self.ranking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
