@@ -146,7 +146,7 @@ def test_a_change_that_was_not_made_in_an_outage_leaves_no_older_value(
 ) -> None:
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
     old_value: Any = 10 if "cr" in change_name else "old"
-    assert client.set("k", old_value)
+    store(client, "k", old_value)
     proxy.cut()
     outcome = CHANGES[change_name](client, "k")
     assert not outcome or "many" in change_name or "quiet" in change_name, outcome
@@ -161,7 +161,7 @@ def test_what_changes_nothing_and_locks_of_others_stay(
 ) -> None:
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
     for key in ("read", "lock", "touched"):
-        assert client.set(key, "old")
+        store(client, key, "old")
     proxy.cut()
     assert client.get("read") is None
     assert not client.add("lock", "mine")
@@ -195,11 +195,16 @@ def test_a_tag_that_was_invalidated_in_an_outage_is_invalid(
         assert client.invalidate_tag("prices") is True
 
 
-def wait_until_up(client: Any) -> None:
+def store(client: Any, key: str, value: Any) -> None:
+    """Store a value outside of outages; on a busy machine an attempt may time out."""
     deadline = time.monotonic() + 20
-    while not client.set("canary", 1):
-        assert time.monotonic() < deadline, "it does not come back"
+    while not client.set(key, value):
+        assert time.monotonic() < deadline, "the server does not come back"
         time.sleep(0.01)
+
+
+def wait_until_up(client: Any) -> None:
+    store(client, "canary", 1)
 
 
 @pytest.mark.parametrize("make_client", [Client, AwaitedClient])

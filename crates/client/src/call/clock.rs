@@ -1,4 +1,4 @@
-//! The time of a call: when it began and must end, and what it takes for the present.
+//! The clock of a call: its start, its deadline, and the readings that its steps share.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::pool::Server;
 pub(super) struct CallClock {
     times: CallTimes,
     deadline: Instant,
-    /// It is tried again, on a fresh connection.
+    /// This is a retry on a new connection.
     was_retried: bool,
-    /// It may have waited since it had its connection, so that `connected_at` no longer serves as the present.
+    /// It may have blocked since it got its connection, so `connected_at` is too old to be used as the current time.
     may_have_waited: bool,
 }
 
 impl CallClock {
-    /// That of a call whose time began to run at `started`.
+    /// The clock of a call that started at `started`.
     pub(super) fn new(started: Instant, deadline: Instant) -> Self {
         Self {
             times: CallTimes::new(started),
@@ -36,12 +36,12 @@ impl CallClock {
         self.deadline
     }
 
-    /// All the time that the call has.
+    /// The timeout of the call.
     pub(super) fn time_allowed(&self) -> Duration {
         self.deadline.saturating_duration_since(self.times.started)
     }
 
-    /// Until when a step may block the thread: with a waiter not at all.
+    /// Until when a step may block the thread; a waiter never blocks it.
     pub(super) fn blocking_deadline(&self, server: &Server) -> Instant {
         match server.waiter() {
             Some(_) => Instant::now().min(self.deadline),
@@ -49,17 +49,17 @@ impl CallClock {
         }
     }
 
-    /// The present try of the call.
+    /// The current attempt.
     pub(super) fn attempt(&self) -> Attempt {
         Attempt { started: self.times.started, deadline: self.deadline, is_retry: self.was_retried }
     }
 
-    /// Whether it is tried again.
+    /// Whether this is a retry.
     pub(super) fn was_retried(&self) -> bool {
         self.was_retried
     }
 
-    /// Notes that it is tried again.
+    /// Notes that the call is retried.
     pub(super) fn mark_retried(&mut self) {
         self.was_retried = true;
     }
@@ -70,12 +70,12 @@ impl CallClock {
         self.may_have_waited = false;
     }
 
-    /// Notes that the call waits.
+    /// Notes that the call blocks.
     pub(super) fn mark_waited(&mut self) {
         self.may_have_waited = true;
     }
 
-    /// The present, when the first reply is waited for. It needs no clock reading if the call has only just got its
+    /// The time at which the wait for the first reply begins. The clock is not read if the call has only just got its
     /// connection.
     pub(super) fn begin_first_receive(&mut self) -> Instant {
         let now = if self.may_have_waited { Instant::now() } else { self.times.connected_at };
@@ -83,7 +83,7 @@ impl CallClock {
         now
     }
 
-    /// Notes that the reply is here.
+    /// Notes that the reply has arrived.
     pub(super) fn mark_reply_received(&mut self) {
         self.times.reply_received_at = Some(Instant::now());
     }

@@ -1,5 +1,5 @@
-//! How a connection is made for a call: the server's name is looked up, its addresses are tried one after the other, TLS
-//! is negotiated, the login is accepted, and once per server its command set is found.
+//! Connecting for a call: look up the server's name, try its addresses one after the other, negotiate TLS, log in, and
+//! once per server probe for its command set.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,17 +34,17 @@ enum ConnectingStage {
     Opening,
 }
 
-/// What makes the connections of a call.
+/// Who waits for look-ups and sockets.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 enum Driver {
-    /// A thread that it may keep waiting.
+    /// The calling thread, which may block.
     Thread,
     /// A runtime, with the addresses that it has looked up.
     Runtime(Option<Resolved>),
 }
 
-/// The making of a connection.
+/// A connection that is being made.
 #[derive(Debug)]
 pub(super) struct Connecting {
     stage: ConnectingStage,
@@ -52,23 +52,23 @@ pub(super) struct Connecting {
     candidates: CandidateAddresses,
     #[cfg(feature = "tokio")]
     driver: Driver,
-    /// The server closed on `mn`: classic text is tried, and learned from the first reply.
+    /// The server closed the connection on `mn`: assume that it knows classic text only, until the first reply confirms it.
     presumes_classic: bool,
 }
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Debug)]
 pub(super) enum ConnectingStep {
     /// The next step can be taken.
     Continue,
-    /// It takes requests.
+    /// It accepts requests.
     Ready,
-    /// It ended before.
+    /// It failed or was closed before that.
     Failed(Box<Failure>),
 }
 
 impl Connecting {
-    /// None is being made.
+    /// No connection is being made.
     pub(super) fn new() -> Self {
         Self {
             stage: ConnectingStage::Resolving,
@@ -97,12 +97,12 @@ impl Connecting {
         self.stage == ConnectingStage::Resolving
     }
 
-    /// Whether the engine has the connection, which is to log in and to probe the server.
+    /// Whether the connection is with the engine, which logs in and probes the server.
     pub(super) fn is_opening(&self) -> bool {
         self.stage == ConnectingStage::Opening
     }
 
-    /// Whether a socket is waited for until it is writable, and not until it is readable.
+    /// Whether it waits for the socket to become writable, and not readable.
     pub(super) fn awaits_writable(&self, socket_connection: &SocketConnection) -> bool {
         match self.stage {
             ConnectingStage::Connecting => true,
@@ -111,7 +111,7 @@ impl Connecting {
         }
     }
 
-    /// When a wait must end: at the deadline, or before it when the next address is tried.
+    /// When a wait ends: at the deadline, or earlier to try the next address.
     pub(super) fn wait_deadline(&self, deadline: Instant) -> Instant {
         match self.stage {
             ConnectingStage::Connecting => self.candidates.wait_deadline(deadline),
@@ -119,7 +119,7 @@ impl Connecting {
         }
     }
 
-    /// Takes the server for one that knows only classic text, if it then replies.
+    /// Assumes that the server knows classic text only; its first reply confirms that.
     pub(super) fn presume_classic(&mut self) {
         self.presumes_classic = true;
     }
@@ -167,7 +167,7 @@ impl Connecting {
                 Err(WaitError::WouldBlock.into())
             }
             Err(ConnectError::Deadline) => {
-                // A name that cannot be looked up in time is a server that cannot be connected to.
+                // A look-up that takes too long counts as a failure to connect.
                 server.record_failed_connect(FailureCause::Deadline(clock.time_allowed()));
                 Err(Error::Deadline(server.unsent_context(Phase::Connect)).into())
             }
@@ -253,7 +253,7 @@ impl Connecting {
             Err(error) => return Err(WaitError::from(error).into()),
         };
         if let Some(reason) = failure {
-            // The next address is tried, if there is one.
+            // Try the next address, if there is one.
             return match self.candidates.begin_next(deadline, reason) {
                 Ok(fd) => self.wait_for_connection(fd, server, connection),
                 Err(reason) => Err(server.mark_down(reason).into()),

@@ -1,4 +1,4 @@
-//! A large value of a reply, handed out while it arrives: received past the pipeline, straight into its target.
+//! Receiving a large value straight into its target buffer, without a copy through the pipeline.
 
 use std::time::Instant;
 
@@ -8,26 +8,26 @@ use crate::pipeline::{FoundValue, Pipeline};
 use crate::transport::blocking::{SocketConnection, WaitError, wait, wait_by};
 use crate::waiter::{AwaitedSocket, Waiter};
 
-/// A value at least this long is handed out while it is still arriving, to be received into its target.
+/// Values of at least this length are received straight into their target.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 
-/// Whether large values are handed out while they arrive, and how far one has come.
+/// Whether large values are received directly, and the progress of the current one.
 #[derive(Debug, Default)]
 pub(super) struct LargeValue {
     is_handed_out: bool,
-    /// How much of it was received before a signal came.
+    /// Bytes of it received before a signal interrupted.
     interrupted_at: Option<usize>,
-    /// One was received past the pipeline.
+    /// A value was received directly.
     was_received_directly: bool,
 }
 
 impl LargeValue {
-    /// Has large values handed out.
+    /// Enables direct receiving.
     pub(super) fn hand_out(&mut self) {
         self.is_handed_out = true;
     }
 
-    /// The value to be handed out now, of whose reply so many bytes are missing.
+    /// The value to receive directly now; `missing_bytes` of its reply have not arrived.
     pub(super) fn arriving_value(
         &self,
         missing_bytes: usize,
@@ -37,12 +37,12 @@ impl LargeValue {
         if is_large { pipeline.partial_value() } else { None }
     }
 
-    /// Whether a value was received past the pipeline, so that the next reply is expected to be large, too.
+    /// Whether a value was received directly, so that the next reply is expected to be large too.
     pub(super) fn was_received_directly(&self) -> bool {
         self.was_received_directly
     }
 
-    /// Receives the value that is arriving into `target`, which is as long; false: a signal came.
+    /// Receives the arriving value into `target`, which has its length; false if a signal interrupted.
     pub(super) fn receive(
         &mut self,
         socket_connection: &mut SocketConnection,
@@ -87,7 +87,7 @@ fn receive_some(
         (Err(WaitError::WouldBlock), Some(waiter)) => {
             wait_by(waiter, &[AwaitedSocket::new(interest)], deadline).map(|()| 0)
         }
-        // The socket's own time-out ended early, or none could be set for so short a time.
+        // The socket's own timeout fired early, or the remaining time was too short to set one.
         (Err(WaitError::WouldBlock), None) => {
             let (fd, flags) = interest;
             wait(&mut [PollFd::from_borrowed_fd(fd, flags)], deadline).map(|()| 0)

@@ -1,7 +1,7 @@
 //! The buffered quiet writes that a call sends before its own requests.
 //!
-//! INVARIANT: other calls to the server wait for the writes until they are sent; so this lets go of them as soon as they
-//! are, and at the end of the call.
+//! INVARIANT: other calls to the server wait until the writes are sent, so they are released as soon as they are, and at
+//! the end of the call.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::engine::pending_writes::PendingWrites;
 use crate::pool::Server;
 use crate::write_buffer::{BatchWaitTimedOut, WriteBatch};
 
-/// The quiet writes of other calls that go first.
+/// The quiet writes of other calls that are sent first.
 #[derive(Debug, Default)]
 pub(super) struct LeadingWrites {
     /// Those that are not all sent yet.
@@ -19,7 +19,7 @@ pub(super) struct LeadingWrites {
 }
 
 impl LeadingWrites {
-    /// Takes what is buffered for the server; an error: other calls held it until the deadline.
+    /// Takes the writes that are buffered for the server; fails if other calls held them until the deadline.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -58,13 +58,13 @@ impl LeadingWrites {
         }
     }
 
-    /// Lets go of them if so many bytes of the connection's output are sent that they are among them.
+    /// Releases them if they are among the bytes of the connection's output that are sent.
     #[inline]
     pub(super) fn release_sent(&mut self, sent_bytes: u64) {
         self.batch.take_if(|batch| sent_bytes >= batch.end_offset);
     }
 
-    /// Keeps them for another connection: those of which no byte was sent are sent again, the others are lost.
+    /// Keeps them for the next connection: those of which no byte was sent are sent again, the others are lost.
     pub(super) fn keep_unsent(&mut self, unsent: Option<PendingWrites>) {
         self.batch = match (self.batch.take(), unsent) {
             (Some(mut batch), Some(unsent)) => {
@@ -75,12 +75,12 @@ impl LeadingWrites {
         };
     }
 
-    /// Lets go of them, at the end of the call.
+    /// Releases them at the end of the call.
     pub(super) fn release(&mut self) {
         self.batch = None;
     }
 
-    /// In a child after a fork: forgets them, for they are the parent's.
+    /// In a forked child: drops them, because they belong to the parent.
     pub(super) fn abandon(&mut self) {
         self.batch.take().into_iter().for_each(WriteBatch::abandon);
     }

@@ -1,5 +1,5 @@
-//! Whether the process may serve what it keeps, and keep what it fetches: by age, by flushes that are under way, and by
-//! the reports of other clients' changes.
+//! Whether cached values may be served and fetched ones cached: by age, by delayed flushes, and by reports of other clients'
+//! changes.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use super::watches::Watches;
 #[derive(Debug)]
 pub(super) struct Freshness {
     near_ttl: Option<Duration>,
-    /// No fetched value is cached before: a delayed flush is under way.
+    /// No fetched value is cached before this time: a delayed flush is pending.
     caching_paused_until: Option<Instant>,
-    /// If other clients' changes are followed.
+    /// Set if other clients' changes are followed.
     watches: Option<Watches>,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct FetchTerms {
 }
 
 impl Moment {
-    /// When it is.
+    /// The time of the look-up.
     pub(super) fn now(self) -> Instant {
         self.now
     }
 
-    /// Whether a value may be served then.
+    /// Whether a value may be served at that time.
     pub(super) fn is_fresh(self, entry: &NearEntry) -> bool {
         self.may_serve && entry.is_fresh(self.now)
     }
@@ -60,13 +60,13 @@ impl FetchTerms {
 }
 
 impl Freshness {
-    /// Values are served for up to `near_ttl`; `is_coherent`: and only while the changes of others are reported.
+    /// Values are served for up to `near_ttl`, and with `is_coherent` only while other clients' changes are reported.
     pub(super) fn new(near_ttl: Option<Duration>, is_coherent: bool) -> Self {
         let watches = is_coherent.then(Watches::default);
         Self { near_ttl, caching_paused_until: None, watches }
     }
 
-    /// The present.
+    /// The current time.
     pub(super) fn at(&self, now: Instant) -> Moment {
         Moment { now, may_serve: self.may_serve(now) }
     }
@@ -91,14 +91,14 @@ impl Freshness {
         self.may_serve(now) && pause_ends.all(|&pause_end| now >= pause_end)
     }
 
-    /// How much longer than its replacement a value may be served.
+    /// For how long a value may be served after it was replaced.
     pub(super) fn age_bound(&self) -> Option<Duration> {
         let watches = self.watches.as_ref();
         let is_coherent = watches.is_some_and(|watches| watches.coverage.is_confirmed());
         if is_coherent { Some(COHERENT_BOUND) } else { self.near_ttl }
     }
 
-    /// Caches no fetched value until then.
+    /// Caches no fetched value until that time.
     pub(super) fn pause_caching(&mut self, until: Instant) {
         self.caching_paused_until = self.caching_paused_until.max(Some(until));
     }

@@ -79,12 +79,12 @@ impl KeptValues {
         }
     }
 
-    /// Keeps nothing from now on.
+    /// Drops all values and keeps none from now on.
     pub(super) fn disable(&mut self) {
         self.near_values = NearValues::new([], AnyPolicy::Nothing);
     }
 
-    /// The value that a read outside a request finds, and where.
+    /// The value that a read outside a request finds, and in which cache.
     pub(super) fn get(&mut self, key: &[u8], moment: Moment) -> Option<(Location, NearValue)> {
         let is_fixed = self.near_values.fixed().contains_key(key);
         let entry = self.near_values.get(key, |entry| moment.is_fresh(entry))?;
@@ -131,7 +131,7 @@ impl KeptValues {
         (location, value)
     }
 
-    /// What the request's page fetches at its begin.
+    /// The keys to fetch when a request for this page begins.
     pub(super) fn begin_request(
         &mut self,
         page: &NearKey,
@@ -192,7 +192,7 @@ impl KeptValues {
         entry.filter(|entry| moment.is_fresh(entry))
     }
 
-    /// The value that a read of a key is served without a call, and when the item may end on its server.
+    /// The value with which a read is served without a call, and when the item may expire on its server.
     pub(super) fn held_value(
         &self,
         key: &NearKey,
@@ -306,7 +306,7 @@ impl KeptValues {
         FetchedValue { value: entry, cached_bytes }
     }
 
-    /// Notes that the application changes a key in place: it is not kept from now on, nor is what is like it.
+    /// Notes that the application changes a key in place: this key and those of the same kind are not kept from now on.
     pub(super) fn learn_changed_key(&mut self, key: &NearKey) {
         match self.keep_rules.learn(key) {
             Learned::Nothing => {}
@@ -396,7 +396,7 @@ impl KeptValues {
         self.near_values.local_cache().iter().map(bytes_of_entry).sum()
     }
 
-    /// How much of what the near cache may hold it holds, 0 to 1, if there is one.
+    /// How full the near cache is, 0 to 1, if there is one.
     pub(super) fn fill_fraction(&self, local: LocalRule) -> Option<f64> {
         let (item_count, is_full) = self.cached_count_and_is_full();
         let items = item_count as f64;
@@ -408,7 +408,7 @@ impl KeptValues {
         Some(if is_full { 1.0 } else { fraction.min(1.0) })
     }
 
-    /// The memory that was taken by what was learned of keys.
+    /// The memory of what was learned about keys.
     pub(super) fn learned_bytes(&self) -> usize {
         self.keep_rules.bytes()
     }

@@ -1,5 +1,5 @@
-//! The roll-out of a strategy in one process: which requests run it, what both groups need, and whether what the process
-//! serves is as the servers have it.
+//! The roll-out of a strategy in one process: which requests run it, the costs of both groups, and whether the values that
+//! the process serves are the servers'.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl RolloutState {
         }
     }
 
-    /// Counts a request that has ended; returns why the strategy disables itself by that, if it does.
+    /// Counts a request that has ended; returns the reason if that disables the strategy.
     pub(super) fn end_request(
         &mut self,
         (group, route): (Group, Option<&str>),
@@ -78,7 +78,7 @@ impl RolloutState {
         regression.map(ToString::to_string)
     }
 
-    /// Leaves out the requests of the present window, which are not what the forecast describes.
+    /// Leaves out the requests of the current window, which the forecast does not describe.
     pub(super) fn reset_window(&mut self) {
         self.process_rollout.reset_window();
     }
@@ -98,7 +98,7 @@ impl RolloutState {
         }
     }
 
-    /// Whether so many values wait to be compared with the servers' that they get a call of their own.
+    /// Whether enough values are waiting for comparison with the servers' to make a call for them.
     pub(super) fn is_comparison_due(&self) -> bool {
         self.value_comparison.is_due()
     }

@@ -12,11 +12,11 @@ const MEASURED_MS_MIN: u64 = 60_000;
 /// And after at least this many gets, so that chance moves their ratio by a hundredth at most.
 const MEASURED_GETS_MIN: u64 = 10_000;
 
-/// The level of misses before a change is that of the last so many minutes.
+/// The minutes before a change whose mean is the level of misses.
 const MINUTES_MAX: usize = 5;
 const MINUTE_MS: u64 = 60_000;
 
-/// Standard deviations of the level that the interval has on either side of it, as those of the curve have.
+/// Standard deviations on either side of the level: a 95 % interval, as that of the curve.
 const DEVIATIONS: f64 = 1.96;
 
 /// The last change of the limit whose effect was expected.
@@ -31,19 +31,19 @@ pub(super) struct ResizeCheck {
     minutes: VecDeque<f64>,
 }
 
-/// The level of misses: its mean over some minutes, and how much it varied from one to another.
+/// The miss ratio over some minutes: its mean, and how much it varied between them.
 struct Level {
     miss_ratio: f64,
-    /// Half the width of the interval in which a minute at this level lies.
+    /// Half the width of the interval for the miss ratio of one minute.
     margin: f64,
 }
 
 impl ResizeCheck {
     /// The limit has become `memory_bytes`; `curve` is the last one before.
     ///
-    /// The curve says what the change brings; the level from which it starts is that of the last minutes, for the
-    /// curve's window may contain the time in which the memory was filled for the first time. How much the load itself
-    /// moves from minute to minute widens the interval.
+    /// The forecast is the miss ratio of the last minutes plus the difference between the two sizes on the curve: the
+    /// curve's own level may contain the first filling. The interval is widened by how much the miss ratio varies from
+    /// minute to minute.
     pub(super) fn begin(&mut self, curve: &LiveCurve, memory_bytes: u64) {
         let expected = interpolate(&curve.rows, memory_bytes);
         let level = self.level(curve);
@@ -63,7 +63,7 @@ impl ResizeCheck {
         });
     }
 
-    /// The level of the last minutes, or that of the curve before a whole one.
+    /// The level of the last whole minutes, or of the curve if there is none yet.
     fn level(&self, curve: &LiveCurve) -> Level {
         let count = self.minutes.len() as f64;
         if self.minutes.is_empty() {
@@ -71,7 +71,7 @@ impl ResizeCheck {
         }
         let mean = self.minutes.iter().sum::<f64>() / count;
         let squares: f64 = self.minutes.iter().map(|ratio| (ratio - mean).powi(2)).sum();
-        // A minute to come differs from the mean of those before as they differ, and as their mean does.
+        // The variance of a future minute around this mean: that of the minutes, plus that of their mean.
         let variance = squares / (count - 1.0).max(1.0) * (1.0 + 1.0 / count);
         Level { miss_ratio: mean, margin: DEVIATIONS * variance.sqrt() }
     }
@@ -184,7 +184,7 @@ mod tests {
         assert!((forecast.high - forecast.low - 0.02).abs() < 1e-9);
     }
 
-    /// What is forecast for 150 bytes after ten minutes with these misses in each 6,000 gets, by turns.
+    /// The forecast for 150 bytes after ten minutes that alternate between these numbers of misses in 6,000 gets.
     fn forecast_after(misses: [u64; 2]) -> ResizeForecast {
         let mut check = ResizeCheck::default();
         let mut missed = 0;
@@ -201,7 +201,7 @@ mod tests {
         let steady = forecast_after([2400, 2400]);
         assert!((steady.high - steady.low - 0.02).abs() < 1e-9);
         let moving = forecast_after([2700, 2100]);
-        // Misses of 45 and 35 % by turns: a standard deviation of 5.5 %, 6 with that of the mean.
+        // Miss ratios of 45 and 35 % alternate: a standard deviation of 5.5 %, 6 with that of the mean.
         assert!((moving.miss_ratio - 0.3).abs() < 0.02, "{moving:?}");
         assert!((moving.high - moving.low - 0.235).abs() < 0.01, "{moving:?}");
     }

@@ -4,7 +4,7 @@ use crate::memory::SegmentId;
 use crate::request::Seconds;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The state of a segment in its life.
+/// The state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SegmentState {
@@ -36,7 +36,7 @@ pub(crate) enum Queue {
 pub(super) struct SegmentMeta {
     pub(super) state: AtomicU32,
     is_in_main_queue: AtomicU32,
-    /// Bytes of records that are still named.
+    /// Bytes of records that the index still refers to.
     pub(super) live_bytes: AtomicU32,
     /// Bytes appended; written when sealed.
     pub(super) used_bytes: AtomicU32,

@@ -1,4 +1,4 @@
-//! CAS uniques, which never return for another value: even numbers are implied by the address of a record, odd ones are
+//! CAS uniques, none of which is used for two values: even numbers follow from the address of a record, odd ones are
 //! counted.
 
 use crate::memory::arena::ITEM_ALIGN;
@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Uniques that are restored stay below this: they begin at a number from the clock, and no sum of them overflows.
 const UNIQUE_MAX: u64 = 1 << 63;
 
-/// From where on uniques were not given yet.
+/// The first uniques that are not used yet.
 pub(crate) struct Uniques {
     /// The sequence of the next segment that is opened.
     next_sequence: AtomicU64,
@@ -80,7 +80,7 @@ impl Uniques {
         }
     }
 
-    /// Continues after a snapshot; false if its numbers are out of range.
+    /// Continues from a snapshot; false if its numbers are out of range.
     pub(super) fn restore(&self, snapshot: UniquesSnapshot) -> bool {
         let sequence_max = UNIQUE_MAX / 2 / self.addresses_per_segment;
         let is_valid =

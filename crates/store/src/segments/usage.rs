@@ -1,4 +1,4 @@
-//! How many segments are used, of how many that may be.
+//! The number of segments in use, and its limits.
 
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -11,9 +11,9 @@ pub(crate) struct Budget {
     pub(crate) extra_line_segments: usize,
 }
 
-/// The number of segments in use, and of those that may be.
+/// The number of segments in use, and its limits.
 pub(crate) struct SegmentUsage {
-    /// Segments that there are.
+    /// All segments.
     segment_count: usize,
     /// Segments of all kinds that the budget allows now, without the extra ones for lines.
     allowed_count: AtomicUsize,
@@ -62,8 +62,8 @@ impl SegmentUsage {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// The number of segments that may still be taken before the budget is used up. Includes limbo, which drains by
-    /// itself, but not held segments.
+    /// The number of segments that may still be taken before the budget is used up. It includes limbo, which drains by
+    /// itself, but no held segments.
     pub(crate) fn spare(&self) -> usize {
         self.limit().saturating_sub(self.in_use() + self.held_in_limbo.load(Ordering::Relaxed))
     }

@@ -156,7 +156,7 @@ impl From<ReplayError> for Failure {
         let failure = Failure::new(exit, error.to_string());
         match &error {
             ReplayError::FixedSet { .. } => failure
-                .with_hint("store them, or add --fill, which stores random values, with a server of its own; a log has no namespace in its keys (Django without \"like\" has gc~), so those of such clients are not found"),
+                .with_hint("store them, or use a separate server with --fill, which stores random values; the keys of a log are without the client's namespace (gc~ for Django without \"like\"), so the keys of such a client are not found"),
             _ => failure,
         }
     }

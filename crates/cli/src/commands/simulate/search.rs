@@ -153,7 +153,7 @@ fn compute_today_ms(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> f64 {
     today.second_half.wait_ms()
 }
 
-/// How long requests waited while they were recorded, if that was mostly for what the forecast does not have.
+/// How long the recorded requests waited, if that was mostly for what the forecast does not include.
 fn find_other_waits(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
@@ -164,7 +164,7 @@ fn find_other_waits(
     let wait_ms = recorded.second_half.wait_ms();
     (wait_ms > 2.0 * today_ms).then(|| {
         format!(
-            "When they were recorded, requests waited {wait_ms:.2} ms, besides decoding: writes are in it, and the time until a processor or the event loop was free for a reply. The forecast has neither."
+            "The recorded requests waited {wait_ms:.2} ms, besides decoding. That includes writes, and the time until a processor or the event loop was free to handle a reply; the forecast includes neither."
         )
     })
 }

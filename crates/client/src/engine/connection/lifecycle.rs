@@ -1,6 +1,7 @@
-//! Whether a connection takes requests, and what precedes the first: the login, and the probe for the command set.
+//! Whether a connection accepts requests, and what comes before the first one: the login, and the probe for the command
+//! set.
 //!
-//! INVARIANT: a connection that is closing takes no request any more, and one that is closed stays so.
+//! INVARIANT: a closing connection accepts no more requests, and a closed one stays closed.
 
 use super::wire::Wire;
 use crate::engine::server::ServerState;
@@ -10,9 +11,9 @@ use crate::request::CommandSet;
 enum ConnectionStage {
     /// It is being connected, logs in, or probes the server for its command set.
     Opening,
-    /// It takes requests.
+    /// It accepts requests.
     Open,
-    /// It takes no more requests; what is in flight is still read.
+    /// It accepts no more requests; replies to those in flight are still read.
     Closing,
     /// It cannot be used any more.
     Closed,
@@ -23,7 +24,7 @@ enum ConnectionStage {
 pub(super) enum OpeningStep {
     /// It has written a request, and waits for its reply.
     AwaitsReply,
-    /// It takes requests.
+    /// It accepts requests.
     Ready,
 }
 
@@ -31,19 +32,19 @@ pub(super) enum OpeningStep {
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     stage: ConnectionStage,
-    /// It takes requests, which the driver was not told yet.
+    /// It accepts requests, and the driver has not been told yet.
     must_report_ready: bool,
-    /// The server closed on `mn`: classic text is tried, and learned from the first reply.
+    /// The server closed the connection on `mn`: assume that it knows classic text only, until the first reply confirms it.
     presumes_classic: bool,
 }
 
 impl Lifecycle {
-    /// That of a connection whose transport is not connected yet.
+    /// The lifecycle of a connection whose transport is not connected yet.
     pub(super) fn new() -> Self {
         Self { stage: ConnectionStage::Opening, must_report_ready: false, presumes_classic: false }
     }
 
-    /// Begins the opening, once the transport is connected; the error is why the password cannot be obtained.
+    /// Starts the login or the probe once the transport is connected; fails if the password cannot be obtained.
     pub(super) fn begin(
         &mut self,
         presumes_classic: bool,
@@ -95,7 +96,7 @@ impl Lifecycle {
         })
     }
 
-    /// Notes that a request got its reply: where classic text was presumed, it was right.
+    /// Notes that a request was answered, which confirms classic text if that was assumed.
     #[inline]
     pub(super) fn confirm_presumed_classic(&self, server: &ServerState) {
         if self.presumes_classic && server.command_set().is_none() {
@@ -103,18 +104,18 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the driver is to be told that the connection takes requests: once, and not after a reply that did so.
+    /// Whether the driver is to be told that the connection accepts requests: once, unless a reply has told it.
     #[inline]
     pub(super) fn take_must_report_ready(&mut self) -> bool {
         self.must_report_ready && std::mem::take(&mut self.must_report_ready)
     }
 
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     pub(super) fn is_open(&self) -> bool {
         self.stage == ConnectionStage::Open
     }
 
-    /// Whether it takes no more requests, but what is in flight is still read.
+    /// Whether it accepts no more requests, but still reads replies to those in flight.
     pub(super) fn is_closing(&self) -> bool {
         self.stage == ConnectionStage::Closing
     }
@@ -124,14 +125,14 @@ impl Lifecycle {
         self.stage == ConnectionStage::Closed
     }
 
-    /// Takes no more requests.
+    /// Accepts no more requests.
     pub(super) fn begin_closing(&mut self) {
         if self.stage != ConnectionStage::Closed {
             self.stage = ConnectionStage::Closing;
         }
     }
 
-    /// Cannot be used any more from now on; returns whether it was closing already.
+    /// Closes it for good; returns whether it was already closing.
     pub(super) fn close(&mut self) -> bool {
         let previous_stage = std::mem::replace(&mut self.stage, ConnectionStage::Closed);
         matches!(previous_stage, ConnectionStage::Closing | ConnectionStage::Closed)

@@ -65,12 +65,12 @@ impl Connection {
         &self.server
     }
 
-    /// The bytes to be sent, and those that were received.
+    /// The bytes to send and the bytes received.
     pub fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// The same, between which and the socket a driver moves bytes.
+    /// The same, for a driver that moves bytes between it and the socket.
     pub fn wire_mut(&mut self) -> &mut Wire {
         &mut self.wire
     }
@@ -104,7 +104,7 @@ impl Connection {
         self.in_flight.fail_opening(error, health_effect);
     }
 
-    /// Uses the connection no more: nothing is sent on it, and what comes is not read. Returns whether it was closing.
+    /// Stops using the connection: nothing more is sent or read. Returns whether it was already closing.
     fn close_now(&mut self) -> bool {
         self.wire.stop_sending();
         self.lifecycle.close()

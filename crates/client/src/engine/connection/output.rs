@@ -15,7 +15,7 @@ pub(super) struct Output {
     current_sent_bytes: usize,
     /// Bytes that were sent before these.
     earlier_sent_bytes: u64,
-    /// Nothing more is sent.
+    /// Sending has stopped.
     is_stopped: bool,
 }
 
@@ -46,7 +46,7 @@ impl Output {
         self.bytes.clear();
     }
 
-    /// What requests are appended to.
+    /// The buffer to which requests are appended.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -62,7 +62,7 @@ impl Output {
         self.external_body_bytes = body.len() + self.body_end.len();
     }
 
-    /// Sends nothing more of what was appended.
+    /// Stops sending; appended bytes that are not sent yet are dropped.
     pub(super) fn stop(&mut self) {
         self.is_stopped = true;
     }

@@ -1,6 +1,6 @@
-//! The bytes of a connection: requests that are written with the replies that they await, and what was received.
+//! The bytes of a connection: written requests with the replies that they expect, and received bytes.
 //!
-//! INVARIANT: the pipeline awaits the replies of what is written here in the same order, and opaques ascend.
+//! INVARIANT: the pipeline expects replies in the order in which requests are written here, and opaques ascend.
 
 use glasscache_protocol::binary::opcode;
 
@@ -19,14 +19,14 @@ pub struct Wire {
     next_opaque: u32,
 }
 
-/// The bytes that requests take of all output of their connection.
+/// The range of a connection's output that some requests take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ByteRange {
     pub(super) begin_offset: u64,
     pub(super) end_offset: u64,
 }
 
-/// How far the requests on a connection have come.
+/// How much of a connection's requests was sent and answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireProgress {
     /// The bytes sent since the connection was made.
@@ -90,13 +90,13 @@ impl Wire {
         self.output.sent_bytes()
     }
 
-    /// The replies; the values of one that was handed out lie here until
+    /// The replies; it holds the values of a returned one until
     /// [`Connection::release`](super::Connection::release).
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::move_partial_value`]).
+    /// The same, to receive a large value directly ([`Pipeline::move_partial_value`]).
     pub fn pipeline_mut(&mut self) -> &mut Pipeline {
         &mut self.pipeline
     }
@@ -111,7 +111,7 @@ impl Wire {
         self.pipeline.mark_received(byte_count);
     }
 
-    /// Takes received bytes by copy.
+    /// Copies received bytes into the pipeline.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.pipeline.feed(bytes);
     }
@@ -121,7 +121,7 @@ impl Wire {
         ByteRange { begin_offset, end_offset: self.output.appended_bytes() }
     }
 
-    /// How far the requests have come.
+    /// How much of the requests was sent and answered.
     pub(super) fn progress(&self) -> WireProgress {
         WireProgress {
             sent_bytes: self.output.sent_bytes(),
@@ -150,7 +150,7 @@ impl Wire {
         opaque
     }
 
-    /// What requests are written to, one after the other.
+    /// The writer to which requests are written one after the other.
     pub(super) fn request_writer(&mut self, command_set: CommandSet) -> RequestWriter<'_> {
         RequestWriter {
             command_set,
@@ -175,7 +175,7 @@ impl Wire {
         self.output.bytes_mut().extend_from_slice(encoded_requests);
     }
 
-    /// Writes a login; the error is why its password cannot be obtained.
+    /// Writes a login; fails if its password cannot be obtained.
     pub(super) fn write_login(
         &mut self,
         login: &Login,
@@ -193,7 +193,7 @@ impl Wire {
         }
     }
 
-    /// Writes the request by whose reply the server's command set is known.
+    /// Writes the request whose reply shows the server's command set.
     pub(super) fn write_probe(&mut self) {
         self.output.bytes_mut().extend_from_slice(b"mn\r\n");
         self.pipeline.expect(ExpectedReply::Probe);

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
+/// Quotas of one transfer before other transfers have their turn: a value of a megabyte and its line.
 const QUOTAS_MAX: u32 = 17;
 
-/// What the worker has deferred of a connection.
+/// Why a connection is served later.
 #[derive(Debug, Default)]
 pub(crate) struct Deferral {
     /// It is in the worker's queue of deferred connections.
@@ -15,7 +15,7 @@ pub(crate) struct Deferral {
     quotas_used: u32,
     /// It is one of the worker's parked connections.
     is_parked: bool,
-    /// It was parked and now tries again.
+    /// It was parked and is now retrying.
     is_retrying: bool,
     /// Its position among those that wait to begin an upload.
     upload_queue_number: Option<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Deferral {
     segment_wait_since: Option<Instant>,
 }
 
-/// What was parked of a connection that waits no longer.
+/// How a parked connection's wait ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EndedWait {
     /// It was still parked: something else woke it.
@@ -54,7 +54,7 @@ impl Deferral {
         self.is_queued = false;
     }
 
-    /// Records that it used a quota; returns whether that was its last one before other transfers get theirs.
+    /// Records that it used a quota; returns whether other transfers now have their turn.
     pub(crate) fn use_quota(&mut self) -> bool {
         self.quotas_used += 1;
         let is_last = self.quotas_used >= QUOTAS_MAX;
@@ -97,7 +97,7 @@ impl Deferral {
         !std::mem::replace(&mut self.is_parked, true)
     }
 
-    /// Lets it try again; false if it is not parked.
+    /// Starts a retry; false if it is not parked.
     pub(crate) fn retry(&mut self) -> bool {
         let was_parked = std::mem::take(&mut self.is_parked);
         self.is_retrying |= was_parked;

@@ -1,4 +1,4 @@
-//! How long a connection takes to log in, or to send a proxy's header.
+//! The time limit of a connection for logging in, or for sending a proxy header.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// verified does not count. Without this bound clients that cannot log in could hold all connections.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The time of a connection that has to log in.
+/// The wait for the login of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct LoginWait {
     /// When it was accepted, or when its last attempt to log in was accepted or refused.
@@ -16,7 +16,7 @@ pub(crate) struct LoginWait {
 }
 
 impl LoginWait {
-    /// Begins the wait, unless it has begun; returns whether it has not.
+    /// Begins the wait; returns false if it had begun before.
     pub(crate) fn begin(&mut self, now: Instant) -> bool {
         let begins = self.since.is_none();
         if begins {
@@ -36,7 +36,7 @@ impl LoginWait {
             && self.since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX)
     }
 
-    /// Records that its attempt is being verified; returns whether none was.
+    /// Records that its attempt is being verified; returns false if one already was.
     pub(crate) fn begin_verification(&mut self) -> bool {
         !std::mem::replace(&mut self.is_in_verifying_list, true)
     }

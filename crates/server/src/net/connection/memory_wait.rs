@@ -1,4 +1,4 @@
-//! What a connection waits for in the memory that peers may hold, and since when.
+//! A connection's wait for peer memory: how many bytes, and since when.
 
 use std::time::{Duration, Instant};
 
@@ -30,27 +30,27 @@ impl MemoryWait {
         self.missing_bytes
     }
 
-    /// Sets the bytes that its command lacks, and that no memory was granted for.
+    /// Sets the missing bytes of its command for which no memory was granted.
     pub(super) fn set_missing_bytes(&mut self, missing_bytes: usize) {
         self.missing_bytes = missing_bytes;
     }
 
-    /// Its command is received, or begins anew: returns what it lacked.
+    /// Its command was received, or starts over; returns the bytes that were missing.
     pub(super) fn take_missing_bytes(&mut self) -> usize {
         std::mem::take(&mut self.missing_bytes)
     }
 
-    /// Whether it waits for memory and not for its peer: all that its command lacks is in the socket.
+    /// Whether it waits for memory and not for its peer: the rest of its command is in the socket.
     pub(crate) fn is_for_server(&self) -> bool {
         self.is_waiting() && self.missing_bytes == 0
     }
 
-    /// Whether it has lasted this long.
+    /// Whether it has waited for at least this long.
     pub(crate) fn has_lasted(&self, time: Duration, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= time)
     }
 
-    /// Records what it waits for now, 0 if nothing; returns whether the wait begins.
+    /// Records the bytes that it waits for now, or 0; returns whether a wait begins.
     pub(super) fn update(
         &mut self,
         wanted_bytes: usize,
@@ -71,7 +71,7 @@ impl MemoryWait {
         begins
     }
 
-    /// Ends it with its connection.
+    /// Ends the wait because the connection is closed.
     pub(crate) fn end(&mut self, peer_memory: &PeerMemory) {
         peer_memory.record_wanted(std::mem::take(&mut self.wanted_bytes), 0);
         self.since = None;

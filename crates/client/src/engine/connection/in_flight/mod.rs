@@ -1,7 +1,7 @@
 //! The requests in flight on a connection, the oldest first, and the calls that have ended without a reply.
 //!
-//! INVARIANT: a request leaves the queue when its last reply is released, or when the connection ends. The keys that it
-//! may then have left with an older value are noted at the server; in a child after a fork they are the parent's.
+//! INVARIANT: a request leaves the queue when its last reply is released, or when the connection ends. The server's
+//! state then records the keys that may still have an older value; in a forked child they belong to the parent.
 
 mod request;
 #[cfg(test)]
@@ -44,17 +44,17 @@ pub(super) enum ReplyUse {
     Call(Ticket),
     /// The login or the probe.
     Opening(Attempt),
-    /// Nothing more than to end its request.
+    /// Nobody: it only ends its request.
     Internal,
 }
 
-/// What becomes of a connection on which the deadlines of calls have passed.
+/// What is left on a connection after the deadlines of some of its calls have passed.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     pub(super) health_effect: HealthEffect,
     /// Requests were sent to which replies may still come.
     pub(super) was_any_sent: bool,
-    /// Requests were not sent, and are not to be.
+    /// Requests were not sent, and must not be sent any more.
     pub(super) was_any_unsent: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct InFlightRequests {
     failed_calls: VecDeque<(Ticket, Box<Failure>)>,
     /// A reply of the oldest was returned and is not released yet.
     has_unreleased_reply: bool,
-    /// A request was replied to before, so that the peer may have closed the connection meanwhile.
+    /// A request was answered before, so the peer may have closed the connection since.
     is_reused: bool,
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
@@ -76,7 +76,7 @@ pub(super) struct InFlightRequests {
 }
 
 impl InFlightRequests {
-    /// None yet.
+    /// No requests yet.
     pub(super) fn new() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -114,7 +114,7 @@ impl InFlightRequests {
         self.failed_calls.pop_front()
     }
 
-    /// Notes that another call takes the connection up, some time after the one before.
+    /// Notes that another call uses the connection, some time after the last one.
     pub(super) fn mark_reused(&mut self) {
         self.is_reused = true;
     }
@@ -129,7 +129,7 @@ impl InFlightRequests {
         self.unsent_buffered_writes.take()
     }
 
-    /// Whether a removal of a key is in flight, ahead of what is written now.
+    /// Whether a removal of a key is in flight ahead of new requests.
     pub(super) fn is_removing(&self, key: &OwnedKey) -> bool {
         let in_flight = self.queue.iter();
         let mut removals =
@@ -137,7 +137,7 @@ impl InFlightRequests {
         removals.any(|uncertain_on_loss| uncertain_on_loss.removals.contains(key))
     }
 
-    /// Has the next call of another connection repeat the removals in flight, for which nothing waits there.
+    /// Has the next call on another connection repeat the removals in flight, because it does not wait for them.
     pub(super) fn repeat_removals(&mut self, uncertain: &UncertainKeys) {
         for in_flight_request in &mut self.queue {
             if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
@@ -147,8 +147,8 @@ impl InFlightRequests {
         }
     }
 
-    /// What is uncertain if no reply to these requests, and to these removals before them, comes: nothing without removals
-    /// and if the requests leave no key uncertain.
+    /// The keys that are uncertain without replies to these requests and to the removals before them; `None` if there are
+    /// no removals and the requests leave no key uncertain.
     #[inline]
     pub(super) fn uncertain_on_loss(
         &mut self,
@@ -175,8 +175,8 @@ impl InFlightRequests {
         self.queue.push_back(in_flight_request);
     }
 
-    /// Adds a request for the acknowledgement of quiet writes, and of these removals; `was_buffered`: the writes are those
-    /// of a write buffer, which sends them again if nothing of them was sent.
+    /// Adds a request that acknowledges quiet writes and these removals. With `was_buffered` the writes are from a write
+    /// buffer, which sends them again if no byte of them was sent.
     pub(super) fn push_acknowledgement(
         &mut self,
         pending_writes: PendingWrites,
@@ -244,7 +244,7 @@ impl InFlightRequests {
         }
     }
 
-    /// Whether a reply was returned that is to be released now.
+    /// Whether a returned reply is to be released now.
     #[inline]
     pub(super) fn take_unreleased_reply(&mut self) -> bool {
         self.has_unreleased_reply && std::mem::take(&mut self.has_unreleased_reply)
@@ -273,7 +273,7 @@ impl InFlightRequests {
         self.queue.front().is_none_or(|oldest| oldest.replies_left <= 1)
     }
 
-    /// Ends a reply to the oldest request, and the request with its last one.
+    /// Ends a reply to the oldest request, and the request if it was its last reply.
     pub(super) fn end_reply(&mut self, uncertain: &UncertainKeys) {
         self.is_reused = true;
         let Some(oldest) = self.queue.front_mut() else {
@@ -398,7 +398,7 @@ impl InFlightRequests {
         self.failed_calls.push_back((Ticket::OPENING, Box::new(Failure { error, decision })));
     }
 
-    /// In a child after a fork: ends all calls, and forgets what is in flight, which is the parent's.
+    /// In a forked child: ends all calls and drops the requests in flight, which belong to the parent.
     pub(super) fn abandon(&mut self, server: &ServerState) {
         for mut in_flight_request in self.take_all() {
             if let Some((ticket, _)) = in_flight_request.ticket_and_attempt() {
@@ -417,7 +417,7 @@ impl InFlightRequests {
         }
     }
 
-    /// Notes what all requests may have left uncertain, for the connection is dropped.
+    /// Records the keys that the requests may have left uncertain, because the connection is dropped.
     pub(super) fn record_uncertain_keys(&mut self, sent_bytes: u64, uncertain: &UncertainKeys) {
         for in_flight_request in self.take_all() {
             in_flight_request.record_uncertain_keys(sent_bytes, uncertain);

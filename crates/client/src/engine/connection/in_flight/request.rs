@@ -1,4 +1,4 @@
-//! One request in flight: who receives its replies, what is uncertain without them, and how its call then ends.
+//! One request in flight: who receives its replies, which keys are uncertain without them, and how its call ends.
 
 use crate::engine::connection::event::{Attempt, Failure, NoReplyReason, Ticket};
 use crate::engine::connection::wire::{ByteRange, WireProgress};
@@ -25,22 +25,22 @@ pub(super) enum ReplyReceiver {
 pub(super) struct InFlightRequest {
     pub(super) receiver: ReplyReceiver,
     pub(super) range: ByteRange,
-    /// Replies that have not come.
+    /// Replies that have not arrived.
     pub(super) replies_left: u32,
-    /// No reply of it was returned to the driver yet.
+    /// None of its replies was returned to the driver yet.
     pub(super) awaits_first_reply: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes from the write buffer.
     pub(super) was_buffered: bool,
-    /// What is uncertain until its reply; reads have none.
+    /// The keys that are uncertain until its reply; reads have none.
     pub(super) uncertain_on_loss: Option<Box<UncertainOnLoss>>,
-    /// The keys that it changes, which are not kept in the process until it ends. Boxed, because each request is moved
-    /// and most have none.
+    /// The keys that it changes, which the process does not cache until it ends. Boxed, because each request is moved and
+    /// most have none.
     #[expect(dead_code, reason = "its drop ends the write")]
     pub(super) near_write_guard: Option<Box<NearWriteGuard>>,
 }
 
-/// The keys of requests in flight that may be left with an older value.
+/// The keys of requests in flight that may still have an older value.
 #[derive(Debug, Default)]
 pub(in crate::engine::connection) struct UncertainOnLoss {
     /// Those that the call writes.
@@ -71,7 +71,7 @@ impl InFlightRequest {
         }
     }
 
-    /// Notes the keys that it may have left with an older value, and that its removals were not acknowledged.
+    /// Records the keys that may still have an older value, and that its removals were not acknowledged.
     pub(super) fn record_uncertain_keys(&self, sent_bytes: u64, uncertain: &UncertainKeys) {
         let Some(uncertain_on_loss) = &self.uncertain_on_loss else {
             return;
@@ -94,7 +94,7 @@ impl InFlightRequest {
         }
     }
 
-    /// The error for the caller of a request without a reply, and what follows.
+    /// The error that the caller gets if there is no reply, and how it affects the server's health.
     pub(super) fn failure_without_reply(
         &self,
         attempt: Attempt,
@@ -104,7 +104,7 @@ impl InFlightRequest {
     ) -> Failure {
         let is_opening = matches!(self.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let failed_request = FailedRequest {
-            // A peer that closes during the login may still know meta commands.
+            // A peer that closes the connection during the login may still know meta commands.
             stage: if is_opening && !progress.awaits_login {
                 retry::FailureStage::Probing
             } else {
