@@ -24,6 +24,11 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
+# The disk of the machine that runs the tests decides nothing: it may be full after a build.
+ROOMY_DISK = 'printf "h\\nd 9 9 99999999 9%% /\\n"'
+FULL_DISK = 'printf "h\\nd 9 9 1000 9%% /\\n"'
+
+
 def run_script(
     checkout: Path, *command: str, programs: dict[str, str], **variables: str
 ) -> subprocess.CompletedProcess[str]:
@@ -38,12 +43,12 @@ def run_script(
         "sort",
         "head",
         "awk",
-        "df",
         "du",
         "dirname",
         "mkdir",
         "printf",
     ]
+    programs = {"df": ROOMY_DISK, **programs}
     for name in [*usual, *programs]:
         (bin_dir / name).unlink(missing_ok=True)
     for name in usual:
@@ -79,7 +84,7 @@ CC = "true"
             "glasscache needs Rust 1.95 or newer, and cargo is 1.94.1: run 'rustup update stable'",
         ),
         (
-            {"cargo": CARGO, "cc": CC, "df": 'printf "h\\nd 9 9 1000 9%% /\\n"'},
+            {"cargo": CARGO, "cc": CC, "df": FULL_DISK},
             "the build needs 3 GB on the disk of",
         ),
     ],
@@ -157,7 +162,7 @@ def test_packages_that_cannot_be_downloaded_are_one_sentence(checkout: Path) -> 
 def test_a_full_disk_is_named_after_a_failed_build(checkout: Path) -> None:
     programs = {
         "cargo": '[ "$1" = fetch ]',
-        "df": 'printf "h\\nd 9 9 1000 9%% /\\n"',
+        "df": FULL_DISK,
     }
     result = run_script(checkout, "cargo-build", programs=programs)
     assert result.returncode == 1
