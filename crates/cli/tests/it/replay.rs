@@ -170,6 +170,21 @@ fn a_memcached_gives_the_same_calls() {
 }
 
 #[test]
+fn the_keys_of_a_client_with_a_namespace_are_found_by_it() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    write_log_with_strategy(folder.path(), "fixed:20+lru:20+children");
+    let filled = run_replay(folder.path(), &server, &["--fill", "--namespace", "gc~"]);
+    assert_eq!(filled.status.code(), Some(0), "{}", parse_document(&filled));
+    let found = parse_document(&run_replay(folder.path(), &server, &["--namespace", "gc~"]));
+    assert_eq!(found["result"]["absent_keys"], 0, "{found}");
+    assert_eq!(found["result"]["error"]["all"]["bytes"], 0.0, "{found}");
+    assert_eq!(run_replay(folder.path(), &server, &[]).status.code(), Some(4));
+    let refused = run_replay(folder.path(), &server, &["--namespace", "a b"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", parse_document(&refused));
+}
+
+#[test]
 fn a_forecast_is_written_before_the_replay_and_never_again() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +227,7 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("the server lacks 5 of its 5 keys"), "{message}");
-    assert!(message.contains("are without the client's namespace"), "{message}");
+    assert!(message.contains("give it with --namespace"), "{message}");
     assert!(list_forecast_files(folder.path()).is_empty());
 
     std::fs::write(folder.path().join("best.strategy"), "glasscache-strategy 1\nstrategy remote\n")

@@ -4,12 +4,11 @@
 
 use std::collections::HashSet;
 
-use glasscache_client::{Address, Client, Placement};
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::trace::log::{RecordedCalls, RequestLog};
 
-use super::{ReplayError, new_client_options};
-use crate::target::{new_call_budget, wire_key};
+use super::{ReplayError, Servers};
+use crate::target::new_call_budget;
 
 /// The share of the reads, and of the fixed set, whose keys may be left out.
 pub(super) const ABSENT_SHARE_MAX: f64 = 0.01;
@@ -33,16 +32,15 @@ impl AbsentKeys {
     /// # Errors
     /// A key that cannot go on the wire, or a call that failed.
     pub(super) fn find(
-        servers: &[Address],
+        servers: Servers<'_>,
         log: &RequestLog,
         strategy_file: &StrategyFile,
     ) -> Result<Self, ReplayError> {
-        let client = Client::new(servers, Placement::Ketama, new_client_options())?;
+        let client = servers.new_client(servers.client_options())?;
         let mut all_keys: Vec<&str> = log.items.keys.iter().map(String::as_str).collect();
         all_keys.extend(strategy_file.fixed_keys.iter().map(String::as_str));
         let mut absent_keys = Self::default();
         for keys in all_keys.chunks(KEYS_PER_CALL) {
-            keys.iter().try_for_each(|key| wire_key(key).map(|_| ()))?;
             let keys_as_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
             let (found, failures) = client.get_many(&keys_as_bytes, &new_call_budget())?;
             if let Some((_, error)) = failures.into_iter().next() {

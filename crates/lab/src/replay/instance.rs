@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use glasscache_client::key::WireKeys;
 use glasscache_client::near::{
     ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
 };
-use glasscache_client::{Address, Budget, Client, Options, Placement, WireKey};
+use glasscache_client::{Budget, Client, Options, WireKey};
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::run::RequestStats;
 
-use super::{ReplayError, new_client_options};
-use crate::target::{new_call_budget, wire_key};
+use super::{ReplayError, Servers};
+use crate::target::new_call_budget;
 
 /// An instance of the application.
 pub(super) struct AppInstance {
@@ -31,7 +32,7 @@ pub(super) struct ReadStats {
 impl AppInstance {
     /// An instance that runs this strategy; connects to no server yet.
     pub(super) fn new(
-        servers: &[Address],
+        servers: Servers<'_>,
         strategy_file: &StrategyFile,
     ) -> Result<Self, ReplayError> {
         let options = Options {
@@ -41,9 +42,9 @@ impl AppInstance {
                 byte_accounting: ByteAccounting::Value,
                 ..StrategyOptions::new(strategy_file.clone())
             }),
-            ..new_client_options()
+            ..servers.client_options()
         };
-        let client = Client::new(servers, Placement::Ketama, options)?;
+        let client = servers.new_client(options)?;
         let near = client.near().cloned().ok_or(ReplayError::NoStrategy)?;
         Ok(Self { client, near })
     }
@@ -86,8 +87,7 @@ impl AppInstance {
         let mut totals = self.read(&[], Some(&scope))?;
         add_call(totals);
         for keys in calls {
-            let wire_keys: Result<Vec<WireKey<'_>>, _> = keys.into_iter().map(wire_key).collect();
-            let call_stats = self.read(&wire_keys?, Some(&scope))?;
+            let call_stats = self.read(&self.wire_keys(&keys)?.all(), Some(&scope))?;
             add_call(call_stats);
             totals.wait_time += call_stats.wait_time;
             totals.absent_keys += call_stats.absent_keys;
@@ -101,6 +101,13 @@ impl AppInstance {
             used_keys: (counters_after.used_keys - counters_before.used_keys) as u32,
         };
         Ok((stats, totals.absent_keys))
+    }
+
+    /// Keys of the log as this client sends them.
+    pub(super) fn wire_keys(&self, keys: &[&str]) -> Result<WireKeys, ReplayError> {
+        let mut wire_keys = WireKeys::default();
+        keys.iter().try_for_each(|key| wire_keys.push(self.client.keys(), key.as_bytes()))?;
+        Ok(wire_keys)
     }
 
     /// Reads keys together. Without keys it fetches what the fixed set or the page of the request needs.

@@ -11,13 +11,14 @@ mod rehearsal;
 mod report;
 mod results;
 mod run;
+mod servers;
 mod single_gets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use glasscache_client::{Address, Error, Options};
+use glasscache_client::Error;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::latency_table::LatencyTable;
@@ -28,7 +29,6 @@ use glasscache_sim::trace::log::RequestLog;
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::target::{CALL_TIMEOUT, KeyError, VALUE_BYTES_MAX};
 use crate::text::format_count_of;
 use absent::AbsentKeys;
 use disturbance::MachineWatch;
@@ -38,6 +38,7 @@ use rehearsal::Rehearsal;
 use report::build_report;
 use results::{Conclusion, ReplaySetup, Results, build_forecast_document};
 use run::{AppInstances, ReplayOptions, ReplayOutcome};
+pub use servers::Servers;
 use single_gets::SingleGets;
 
 /// When each request is made.
@@ -55,9 +56,6 @@ pub enum ReplayError {
     /// A call failed.
     #[error(transparent)]
     Client(#[from] Error),
-    /// A key of the log cannot go on the wire.
-    #[error(transparent)]
-    Key(#[from] KeyError),
     /// The log is too short to be split into a half for choosing and a half for evaluating.
     #[error(
         "{log_name}: {} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
@@ -120,8 +118,8 @@ pub enum ReplayError {
 /// Where and how the requests are made.
 #[derive(Debug)]
 pub struct Settings<'r> {
-    /// The servers, which share the keys.
-    pub servers: &'r [Address],
+    /// The servers.
+    pub servers: Servers<'r>,
     /// Their addresses as they were given.
     pub target: &'r str,
     /// The name of the log for the reader.
@@ -235,7 +233,7 @@ fn prepare_log(
 /// What is replayed, and where.
 #[derive(Debug, Clone, Copy)]
 struct ReplayPlan<'r> {
-    servers: &'r [Address],
+    servers: Servers<'r>,
     /// The strategy of each instance.
     strategy_file: &'r StrategyFile,
     log: &'r RequestLog,
@@ -307,22 +305,12 @@ impl<'r> Replay<'r> {
             stop,
             progress: &count_request,
         };
-        let machine = MachineWatch::begin(self.plan.servers);
+        let machine = MachineWatch::begin(self.plan.servers.addresses);
         let outcome = self.instances.replay((self.plan.log, self.plan.prepared), &replay_options);
         if stop.load(Ordering::Relaxed) {
             return Err(ReplayError::Stopped { made: made.load(Ordering::Relaxed), all });
         }
         Ok(ReplayOutcome { machine_load: machine.end(), ..outcome? })
-    }
-}
-
-/// Options of a client that waits for a slow server, and takes values of any size.
-fn new_client_options() -> Options {
-    Options {
-        timeout: CALL_TIMEOUT,
-        value_bytes_max: VALUE_BYTES_MAX,
-        costs: false,
-        ..Options::default()
     }
 }
 

@@ -7,24 +7,23 @@ use std::ops::Range;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use glasscache_client::Address;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::latency_table::{LatencyTable, SINGLE_GETS_MIN, TimedCall};
 use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
-use super::ReplayError;
 use super::instance::AppInstance;
 use super::run::AppInstances;
 use super::single_gets::SingleGets;
+use super::{ReplayError, Servers};
 
 /// A round of a rehearsal ends after this time.
 const ROUND_TIME: Duration = Duration::from_secs(1);
 
 /// What is rehearsed.
 pub(super) struct Rehearsal<'r> {
-    pub(super) servers: &'r [Address],
+    pub(super) servers: Servers<'r>,
     pub(super) strategy_file: &'r StrategyFile,
     pub(super) log: &'r RequestLog,
     pub(super) prepared: &'r PreparedLog<'r>,

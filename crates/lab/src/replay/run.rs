@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use glasscache_client::Address;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -16,7 +15,7 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 
 use super::disturbance::MachineLoad;
 use super::instance::AppInstance;
-use super::{ReplayError, Speed};
+use super::{ReplayError, Servers, Speed};
 
 /// What the requests needed.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ type ThreadResult = Result<(Vec<(usize, RequestStats)>, u64), ReplayError>;
 impl AppInstances {
     /// A client for each instance, with its fixed set loaded; refuses a fixed set that the servers do not have whole.
     pub(super) fn load(
-        servers: &[Address],
+        servers: Servers<'_>,
         strategy_file: &StrategyFile,
         log: &RequestLog,
     ) -> Result<Self, ReplayError> {
@@ -207,7 +206,7 @@ impl RecordedRequest<'_> {
 }
 
 fn load_instance(
-    servers: &[Address],
+    servers: Servers<'_>,
     strategy_file: &StrategyFile,
 ) -> Result<AppInstance, ReplayError> {
     let instance = AppInstance::new(servers, strategy_file)?;

@@ -3,12 +3,10 @@
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use glasscache_client::WireKey;
 use glasscache_sim::strategy::latency_table::TimedCall;
 
 use super::ReplayError;
 use super::instance::AppInstance;
-use crate::target::wire_key;
 
 /// How many sizes of items have gets that are read.
 const SIZE_COUNT: usize = 7;
@@ -49,10 +47,8 @@ impl<'l> SingleGets<'l> {
         timed_calls: &mut Vec<TimedCall>,
     ) -> Result<(), ReplayError> {
         for &(key, bytes) in &self.items {
-            let keys = [wire_key(key)?];
             let block_results = std::thread::scope(|scope| {
-                let keys = &keys;
-                let spawn_block = |instance| scope.spawn(move || read_block(instance, keys));
+                let spawn_block = |instance| scope.spawn(move || read_block(instance, key));
                 let handles: Vec<_> = instances.iter().map(spawn_block).collect();
                 handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
             });
@@ -69,12 +65,14 @@ impl<'l> SingleGets<'l> {
     }
 }
 
-/// The times of up to a block of reads of these keys, in nanoseconds.
-fn read_block(instance: &AppInstance, keys: &[WireKey<'_>]) -> Result<Vec<u64>, ReplayError> {
+/// The times of up to a block of gets of a key, in nanoseconds.
+fn read_block(instance: &AppInstance, key: &str) -> Result<Vec<u64>, ReplayError> {
+    let wire_keys = instance.wire_keys(&[key])?;
+    let keys = wire_keys.all();
     let started = Instant::now();
     let mut times_ns = Vec::with_capacity(BLOCK_CALLS);
     while times_ns.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
-        times_ns.push(instance.read(keys, None)?.wait_time.as_nanos() as u64);
+        times_ns.push(instance.read(&keys, None)?.wait_time.as_nanos() as u64);
     }
     Ok(times_ns)
 }

@@ -13,6 +13,7 @@ use std::ops::{ControlFlow, Range};
 
 use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_fixed_on;
+use crate::strategy::forecast::compute_refresh_ns;
 use crate::strategy::learn::{LearnedItems, learn};
 use crate::strategy::prepare::PreparedLog;
 use crate::strategy::run::{Choices, CostMode, run_each};
@@ -179,14 +180,19 @@ pub fn evaluate(
             .unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
-    let mut added_ns = 0;
+    let evaluation_requests = evaluation.evaluation_requests(prepared);
+    // A request that finds that the fixed set is due waits for its refresh.
+    let mut added_ns = compute_refresh_ns(prepared, cost, &fixed_set, evaluation_requests.clone());
+    if added_ns > limit_ns {
+        return added_ns;
+    }
     run_each(
         prepared,
         cost,
         strategy,
         choices,
         CostMode::Median,
-        evaluation.evaluation_requests(prepared),
+        evaluation_requests,
         |_, stats| {
             added_ns += stats.added_ns;
             if added_ns > limit_ns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -217,6 +223,8 @@ pub fn find_pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
     use crate::trace::log::RequestLog;
@@ -304,6 +312,27 @@ mod tests {
         let bounds =
             [0, 100_000, 500_000].map(|bytes| best_so_far.least_added_ns_within(bytes).unwrap());
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
+    }
+
+    #[test]
+    fn a_fixed_set_that_is_refreshed_more_often_than_it_is_read_is_not_worth_its_memory() {
+        let mut log = small_log();
+        // A request a second.
+        log.requests.times_us = (0..log.requests.len() as u64).map(|n| n * 1_000_000).collect();
+        let cost = CostModel::parse(LATENCY_JSON).unwrap();
+        let added_ns = |near_ttl_s, fixed| {
+            let near_ttl = Some(Duration::from_secs(near_ttl_s));
+            let prepared = PreparedLog::new(&log, |_| true).with_near_ttl(near_ttl);
+            let strategy = Strategy { fixed, ..Strategy::default() };
+            let candidate = Candidate { strategy, memory_bytes: 500_000 };
+            let nothing_learned = LearnedByShare::default();
+            let evaluation = Evaluation::OutOfSample;
+            evaluate(&prepared, &cost, &candidate, evaluation, &nothing_learned, None)
+        };
+        let fixed_set = Some(FixedRule::Bytes(500_000));
+        assert!(added_ns(3600, fixed_set) < added_ns(3600, None));
+        assert!(added_ns(1, fixed_set) > added_ns(1, None));
+        assert_eq!(added_ns(1, None), added_ns(3600, None));
     }
 
     #[test]

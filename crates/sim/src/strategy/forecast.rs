@@ -9,13 +9,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use glasscache_strategy::file::Forecast;
-use glasscache_strategy::fixed_set::{REFRESHED_KEYS, refresh_interval};
+use glasscache_strategy::fixed_set::{
+    FixedSetLoads, REFRESHED_KEYS, refresh_interval, shortest_refresh_interval,
+};
 use glasscache_strategy::rollout::forecast_check::REQUESTS_OF_FORECAST;
 use glasscache_strategy::rollout::metrics::Metric;
 use glasscache_strategy::rollout::value_checks::{NEAR_CHECK_DEFAULT, WAITING_KEYS_MAX};
 
 use super::cost::{CostModel, round_half_up};
 use super::figures::{P50_INDEX, P95_INDEX, compute_percentiles};
+use super::fixed::FixedSet;
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
 
@@ -32,14 +35,25 @@ const MARGIN_DEVIATIONS: f64 = 3.5;
 type FigureValues = Vec<(&'static str, f64)>;
 
 /// The forecast of the keys that refreshing the fixed set costs a request of these; empty if nothing is refreshed.
-///
-/// A process refreshes it when a request finds that it is due, in a call apart from those of the request: what has no TTL
-/// when it is as old as `near_ttl` allows, what has one after it was stored anew.
 pub fn compute_refresh_forecast(
     prepared: &PreparedLog<'_>,
     fixed_items: &[u32],
     requests: Range<usize>,
 ) -> Option<Forecast> {
+    let keys = count_refreshes(prepared, fixed_items, requests.clone())?.keys;
+    let value = round_to_nanos(keys as f64 / requests.len().max(1) as f64);
+    Some(Forecast { figure: REFRESHED_KEYS.to_owned(), value, low: value, high: value })
+}
+
+/// The calls and keys by which these requests refresh a fixed set; empty if its values have no end.
+///
+/// A process refreshes it when a request finds that it is due, in a call apart from those of the request: what has no TTL
+/// when it is as old as `near_ttl` allows, what has one after it was stored anew.
+fn count_refreshes(
+    prepared: &PreparedLog<'_>,
+    fixed_items: &[u32],
+    requests: Range<usize>,
+) -> Option<FixedSetLoads> {
     let unbounded_item_count = prepared.lifetimes.count_unbounded(fixed_items);
     let is_bounded = prepared.near_ttl_us.is_some() || unbounded_item_count < fixed_items.len();
     if fixed_items.is_empty() || !is_bounded {
@@ -48,15 +62,18 @@ pub fn compute_refresh_forecast(
     let interval_us = prepared.near_ttl_us.map_or(u64::MAX, |near_ttl_us| {
         refresh_interval(Duration::from_micros(near_ttl_us)).as_micros() as u64
     });
-    let (mut refreshes, mut refreshed_with_ttls) = (0_u64, 0);
+    let shortest_interval_us = shortest_refresh_interval(None).as_micros() as u64;
+    let mut all_processes = FixedSetLoads::default();
     for process_requests in &prepared.requests_by_instance {
         let measured =
             process_requests.iter().filter(|&&request| requests.contains(&(request as usize)));
-        let uses = measured.map(|&request| {
-            (prepared.times_us[request as usize], prepared.items_of(request as usize))
-        });
-        refreshed_with_ttls +=
+        let time_of = |&request: &u32| prepared.times_us[request as usize];
+        let first_us = measured.clone().next().map_or(0, time_of);
+        let span_us = measured.clone().next_back().map_or(0, time_of).saturating_sub(first_us);
+        let uses = measured.map(|request| (time_of(request), prepared.items_of(*request as usize)));
+        let with_ttls =
             prepared.lifetimes.count_refreshed_keys(fixed_items, uses, prepared.near_ttl_us);
+        let mut refreshes = 0;
         let mut loaded_at_us = None;
         for &request in process_requests {
             let now_us = prepared.times_us[request as usize];
@@ -67,10 +84,33 @@ pub fn compute_refresh_forecast(
                 loaded_at_us = Some(now_us);
             }
         }
+        all_processes.add(FixedSetLoads {
+            calls: if prepared.near_ttl_us.is_some() {
+                refreshes
+            } else {
+                with_ttls.min(span_us / shortest_interval_us)
+            },
+            keys: refreshes * unbounded_item_count as u64 + with_ttls,
+        });
     }
-    let keys = refreshes * unbounded_item_count as u64 + refreshed_with_ttls;
-    let value = round_to_nanos(keys as f64 / requests.len().max(1) as f64);
-    Some(Forecast { figure: REFRESHED_KEYS.to_owned(), value, low: value, high: value })
+    Some(all_processes)
+}
+
+/// The nanoseconds that these requests wait while they refresh a fixed set.
+pub fn compute_refresh_ns(
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+    fixed: &FixedSet,
+    requests: Range<usize>,
+) -> u64 {
+    let Some(FixedSetLoads { calls, keys }) = count_refreshes(prepared, &fixed.items, requests)
+    else {
+        return 0;
+    };
+    let calls = calls.max(u64::from(keys > 0));
+    let Some(keys_per_call) = keys.checked_div(calls) else { return 0 };
+    let bytes_per_call = fixed.bytes * keys_per_call / fixed.items.len().max(1) as u64;
+    calls * cost.call_ns(keys_per_call.max(1), bytes_per_call)
 }
 
 /// Adds what a client compares with the servers during a roll-out: of the reads that its processes serve themselves one in

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
-use glasscache_lab::replay::{self, ReplayError, Settings, Speed};
+use glasscache_lab::replay::{self, ReplayError, Servers, Settings, Speed};
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use serde_json::Value;
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
     #[arg(long, value_name = "SERVER")]
     target: String,
+    /// What the keys of the log begin with on the server: the client's namespace, gc~ for Django without "like"
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    namespace: String,
     /// Strategy file, written by simulate --save
     #[arg(id = "strategy", long = "strategy", value_name = "FILE")]
     strategy_path: PathBuf,
@@ -88,7 +91,7 @@ impl Args {
         let FolderLog { log: recorded_log, left_out } = read_log(&self.log_folder)?;
         let servers = Address::parse_list(&self.target).map_err(|error| client_failure(&error))?;
         let settings = Settings {
-            servers: &servers,
+            servers: Servers { addresses: &servers, namespace: &self.namespace },
             target: &self.target,
             log_name: self.log_folder.display().to_string(),
             left_out_parts: left_out.iter().map(ToString::to_string).collect(),
@@ -143,9 +146,7 @@ impl From<ReplayError> for Failure {
     fn from(error: ReplayError) -> Self {
         let exit = match &error {
             ReplayError::Client(error) => return client_failure(error),
-            ReplayError::Key(_) | ReplayError::NoStrategy | ReplayError::IdleThreads { .. } => {
-                Exit::Usage
-            }
+            ReplayError::NoStrategy | ReplayError::IdleThreads { .. } => Exit::Usage,
             ReplayError::MeasuringThread | ReplayError::ReplayThread => Exit::Finding,
             ReplayError::Stopped { .. } => Exit::Interrupted,
             ReplayError::TooFewRequests { .. }
@@ -156,7 +157,7 @@ impl From<ReplayError> for Failure {
         let failure = Failure::new(exit, error.to_string());
         match &error {
             ReplayError::FixedSet { .. } => failure
-                .with_hint("store them, or use a separate server with --fill, which stores random values; the keys of a log are without the client's namespace (gc~ for Django without \"like\"), so the keys of such a client are not found"),
+                .with_hint("store them, or use a separate server with --fill, which stores random values; the keys of a log are without the client's namespace: give it with --namespace (gc~ for Django without \"like\")"),
             _ => failure,
         }
     }
