@@ -7,6 +7,7 @@
 
 pub mod file;
 pub mod fixed_set;
+pub mod kept_memory;
 pub mod key_prefixes;
 pub mod local_cache;
 pub mod near_values;

@@ -103,7 +103,7 @@ fn decoding_is_a_column_of_every_strategy_and_part_of_the_forecast() {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("Under every strategy decoding takes another 0.56 ms"), "{text}");
     assert!(words.contains("keys added ms decode ms p95 >=50 %"), "{text}");
-    assert!(words.contains("lru:2 6.35 KiB 1.00 1.00 2.000 0.560"), "{text}");
+    assert!(words.contains("lru:2 6.98 KiB 1.00 1.00 2.000 0.560"), "{text}");
     // Measured: 0.66 ms, decoding included.
     assert!(words.contains("as recorded 0 B 3.00 3.00 0.100 0.560"), "{text}");
     assert!(!words.contains("has no decoding times"), "{text}");
@@ -168,7 +168,7 @@ fn a_fixed_set_names_its_items_and_strategies_have_words() {
         (&fixed["items"][0]["saved_ms"], &fixed["items"][0]["bytes"]),
         (&1.0.into(), &1000.into())
     );
-    assert_eq!(result["strategies"]["fixed:2"]["words"], "keep 2 items (1.95 KiB)");
+    assert_eq!(result["strategies"]["fixed:2"]["words"], "keep 2 items (2.46 KiB)");
     assert_eq!(result["log"]["items_of_unknown_size"], 0);
     let table = to_text(&run_simulate(folder.path(), &["--strategies", "remote,fixed:2"]).stdout);
     assert!(table.contains("What `fixed:2` keeps") && table.contains("In words: "), "{table}");

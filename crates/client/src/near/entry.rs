@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
-
-use super::options::ByteAccounting;
+use glasscache_strategy::kept_memory;
 
 /// A key as it goes on the wire; one in base64 after a zero byte, which no wire key has.
 pub(super) type NearKey = Arc<[u8]>;
@@ -103,48 +102,24 @@ pub(super) fn compute_expiry(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnusableExpiry;
 
-/// What the allocator adds to a block: its header, and rounding up to 16 bytes.
-fn block_bytes(content_bytes: usize) -> usize {
-    (content_bytes + 8).next_multiple_of(16).max(32)
-}
-
-/// The counters of an `Arc`, before its bytes.
-const ARC_BYTES: usize = 16;
-
-/// The tables of the near cache, by item: a map from key to slot, the slots, and the links of the policy. Tables double
-/// when they are full, so that an item takes up to twice its entry, and in the map, which is at most 7/8 full, 16/7.
-const TABLE_BYTES: usize = (size_of::<(NearKey, u32)>() + 1) * 16 / 7
-    + 2 * (size_of::<(NearKey, Option<NearEntry>)>() + 8 + 8 + 4 + 4);
-
-/// The bytes that an item counts in a near cache that is bounded in bytes.
-pub(super) fn entry_bytes(
-    byte_accounting: ByteAccounting,
-    key: &NearKey,
-    value: &NearValue,
-) -> u32 {
-    let counted_bytes = match byte_accounting {
-        ByteAccounting::Value => value.bytes.len(),
-        ByteAccounting::Allocated => allocated_bytes(key, value),
-    };
-    u32::try_from(counted_bytes).unwrap_or(u32::MAX)
-}
+const _: () = assert!(size_of::<Option<NearEntry>>() == kept_memory::ENTRY_BYTES);
 
 /// The memory that a value takes.
 pub(super) fn value_bytes(value: &NearValue) -> usize {
-    block_bytes(ARC_BYTES + value.bytes.len())
+    kept_memory::slice_bytes(value.bytes.len())
 }
 
 /// The memory that a key takes, apart from the tables that have it.
 pub(super) fn key_bytes(key: &NearKey) -> usize {
-    block_bytes(ARC_BYTES + key.len())
+    kept_memory::slice_bytes(key.len())
 }
 
 /// The memory that a key of the fixed set takes, with its places in the list and in the table.
 pub(super) fn fixed_key_bytes(key: &NearKey) -> usize {
-    key_bytes(key) + size_of::<NearKey>() + (size_of::<(NearKey, Option<NearEntry>)>() + 1) * 16 / 7
+    kept_memory::fixed_key_bytes(key.len())
 }
 
-/// The memory that an item takes.
-pub(super) fn allocated_bytes(key: &NearKey, value: &NearValue) -> usize {
-    key_bytes(key) + value_bytes(value) + TABLE_BYTES
+/// The memory that an item of the near cache takes.
+pub(super) fn near_item_bytes(key: &NearKey, value: &NearValue) -> usize {
+    kept_memory::near_item_bytes(key.len(), value.bytes.len())
 }

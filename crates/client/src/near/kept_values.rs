@@ -12,13 +12,10 @@ use glasscache_strategy::notation::LocalRule;
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
-use super::entry::{
-    ItemEnd, NearEntry, NearKey, NearValue, allocated_bytes, entry_bytes, value_bytes,
-};
+use super::entry::{ItemEnd, NearEntry, NearKey, NearValue, near_item_bytes, value_bytes};
 use super::fetches_in_flight::FetchInFlight;
 use super::freshness::{FetchTerms, Moment};
 use super::keep_rules::KeepRules;
-use super::options::ByteAccounting;
 use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
 use super::write_tracker::WriteTracker;
@@ -29,7 +26,6 @@ pub(super) struct KeptValues {
     near_values: NearValues<NearKey, NearEntry>,
     keep_rules: KeepRules,
     writes: WriteTracker,
-    byte_accounting: ByteAccounting,
 }
 
 /// Which values may be served at a moment.
@@ -63,19 +59,39 @@ pub(super) struct FetchedKey {
     pub(super) is_requested: bool,
 }
 
+impl FetchedKey {
+    /// What arrived for a key of this generation, as it is kept.
+    fn into_value(
+        self,
+        key: &NearKey,
+        generation: u64,
+        terms: FetchTerms,
+    ) -> FetchedValue<NearEntry> {
+        let expiry = terms.expiry(self.ttl_s);
+        let cached_bytes = match (&self.value, expiry) {
+            (Some(value), Ok(_)) if terms.may_cache() => {
+                Some(u32::try_from(near_item_bytes(key, value)).unwrap_or(u32::MAX))
+            }
+            _ => None,
+        };
+        let started_at = terms.started_at.now();
+        let entry = NearEntry {
+            value: self.value,
+            generation,
+            expires_at: expiry.unwrap_or(Some(started_at)),
+            item_end: ItemEnd::of_fetch(started_at, self.ttl_s),
+        };
+        FetchedValue { value: entry, cached_bytes }
+    }
+}
+
 impl KeptValues {
     /// None yet of these keys of the fixed set, and an empty near cache under this policy.
-    pub(super) fn new(
-        fixed_keys: &[NearKey],
-        policy: AnyPolicy,
-        keep_rules: KeepRules,
-        byte_accounting: ByteAccounting,
-    ) -> Self {
+    pub(super) fn new(fixed_keys: &[NearKey], policy: AnyPolicy, keep_rules: KeepRules) -> Self {
         Self {
             near_values: NearValues::new(fixed_keys.iter().cloned(), policy),
             keep_rules,
             writes: WriteTracker::new(),
-            byte_accounting,
         }
     }
 
@@ -261,10 +277,8 @@ impl KeptValues {
                 continue; // written meanwhile
             };
             if fetched_key.value.is_some() || !fetched_key.is_requested {
-                arrived_values.insert(
-                    key.clone(),
-                    self.to_fetched_value(key, fetched_key, current_generation, terms),
-                );
+                arrived_values
+                    .insert(key.clone(), fetched_key.into_value(key, current_generation, terms));
             }
         }
         let mut temporary_scope_state = ScopeState::of_single_read();
@@ -280,30 +294,6 @@ impl KeptValues {
             },
         };
         store_fetched(&mut context, keys);
-    }
-
-    fn to_fetched_value(
-        &self,
-        key: &NearKey,
-        fetched_key: FetchedKey,
-        generation: u64,
-        terms: FetchTerms,
-    ) -> FetchedValue<NearEntry> {
-        let expiry = terms.expiry(fetched_key.ttl_s);
-        let cached_bytes = match (&fetched_key.value, expiry) {
-            (Some(value), Ok(_)) if terms.may_cache() => {
-                Some(entry_bytes(self.byte_accounting, key, value))
-            }
-            _ => None,
-        };
-        let started_at = terms.started_at.now();
-        let entry = NearEntry {
-            value: fetched_key.value,
-            generation,
-            expires_at: expiry.unwrap_or(Some(started_at)),
-            item_end: ItemEnd::of_fetch(started_at, fetched_key.ttl_s),
-        };
-        FetchedValue { value: entry, cached_bytes }
     }
 
     /// Notes that the application changes a key in place: this key and those of the same kind are not kept from now on.
@@ -391,7 +381,7 @@ impl KeptValues {
     pub(super) fn cached_bytes(&self) -> u64 {
         let bytes_of_entry = |(key, entry): (&NearKey, &NearEntry)| {
             let value = entry.value.as_ref();
-            value.map_or(0, |value| allocated_bytes(key, value) as u64)
+            value.map_or(0, |value| near_item_bytes(key, value) as u64)
         };
         self.near_values.local_cache().iter().map(bytes_of_entry).sum()
     }
@@ -434,9 +424,7 @@ mod tests {
         let related_keys_of_read =
             RelatedKeysOfRead { related_keys, children_of_read: &ChildrenOfRead::default() };
         let policy = options.file.strategy.local.new_policy();
-        let byte_accounting = ByteAccounting::default();
-        let mut kept_values =
-            KeptValues::new(&[], policy, related_keys.keep_rules(), byte_accounting);
+        let mut kept_values = KeptValues::new(&[], policy, related_keys.keep_rules());
         let key: NearKey = b"a".as_slice().into();
         before(&mut kept_values, &key);
         let generation = kept_values.generation(&key);

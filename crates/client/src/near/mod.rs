@@ -47,7 +47,7 @@ use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::{ItemEnd, NearValue};
 pub use fetch::{Fetch, FetchReason, FetchedItems};
-pub use options::{ByteAccounting, ChildrenOf, StrategyOptions};
+pub use options::{ChildrenOf, StrategyOptions};
 
 pub use read::{NearRead, NearStep, only_value};
 pub use scope::RequestScope;

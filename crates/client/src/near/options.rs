@@ -25,8 +25,6 @@ pub struct StrategyOptions {
     pub is_coherent: bool,
     /// The children of an item, instead of the file's.
     pub children_of: Option<ChildrenOf>,
-    /// What an item counts in a near cache that is bounded in bytes.
-    pub byte_accounting: ByteAccounting,
     /// The share of the requests that run it, where it disables itself if it is worse than the others; `None`: all
     /// requests run it, whatever they need.
     pub share: Option<RolloutShare>,
@@ -45,22 +43,11 @@ impl StrategyOptions {
             near_ttl: Some(NEAR_TTL_DEFAULT),
             is_coherent: false,
             children_of: None,
-            byte_accounting: ByteAccounting::default(),
             share: None,
             near_check: NEAR_CHECK_DEFAULT,
             never: NeverRules::default(),
         }
     }
-}
-
-/// What an item counts in a near cache that is bounded in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ByteAccounting {
-    /// The memory that it takes in the process: key, value, and its share of the tables.
-    #[default]
-    Allocated,
-    /// The bytes of its value, as the simulator counts.
-    Value,
 }
 
 /// Returns the children of a key, in ascending order; keys are without their namespace.

@@ -61,7 +61,7 @@ impl NearState {
     ) -> Self {
         let policy = options.file.strategy.local.new_policy();
         Self {
-            kept_values: KeptValues::new(fixed_keys, policy, keep_rules, options.byte_accounting),
+            kept_values: KeptValues::new(fixed_keys, policy, keep_rules),
             freshness: Freshness::new(options.near_ttl, options.is_coherent),
             rollout: RolloutState::new(options),
             stats: NearStats::default(),

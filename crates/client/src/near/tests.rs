@@ -14,8 +14,8 @@ use glasscache_strategy::file::StrategyFile;
 use super::scope::ScopeState;
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
-    ByteAccounting, ChildrenOf, ClientNearCache, Fetch, FetchReason, FetchedItems, NearRead,
-    NearStep, NearValue, NearWriteGuard, RequestScope, StrategyOptions,
+    ChildrenOf, ClientNearCache, Fetch, FetchReason, FetchedItems, NearRead, NearStep, NearValue,
+    NearWriteGuard, RequestScope, StrategyOptions,
 };
 use crate::error::{Error, Failures};
 use crate::key::{KeyEncoder, KeyEncoding};
@@ -508,21 +508,13 @@ fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
 
 #[test]
 fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
-    let count_kept_items_and_bytes = |byte_accounting| {
-        let mut client = TestClient::with_options("strategy lru-bytes:1000", |options| {
-            options.byte_accounting = byte_accounting;
-        });
-        for key in ["a", "b", "c", "d", "e", "f"] {
-            client.read(key);
-        }
-        let stats = client.near.stats();
-        assert!(stats.near_bytes > 100 * stats.near_items);
-        (stats.near_items, stats.near_bytes)
-    };
-    let (item_count, _) = count_kept_items_and_bytes(ByteAccounting::Value);
-    assert_eq!(item_count, 6);
-    let (item_count, memory_bytes) = count_kept_items_and_bytes(ByteAccounting::Allocated);
-    assert!(item_count > 0 && memory_bytes <= 1000, "{item_count} items of {memory_bytes} bytes");
+    let mut client = TestClient::new("strategy lru-bytes:1000");
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        client.read(key);
+    }
+    let stats = client.near.stats();
+    assert!(stats.near_bytes > 100 * stats.near_items && stats.near_bytes <= 1000, "{stats:?}");
+    assert!((1..6).contains(&stats.near_items), "{stats:?}");
 }
 
 #[test]

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_client::key::WireKeys;
-use glasscache_client::near::{
-    ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
-};
+use glasscache_client::near::{ClientNearCache, NearRead, RequestScope, StrategyOptions};
 use glasscache_client::{Budget, Client, Options, WireKey};
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::latency_table::TimedCall;
@@ -37,9 +35,8 @@ impl AppInstance {
     ) -> Result<Self, ReplayError> {
         let options = Options {
             strategy: Some(StrategyOptions {
-                // The log does not say when values change, and the forecast counts the bytes of values.
+                // The log does not say when values change.
                 near_ttl: None,
-                byte_accounting: ByteAccounting::Value,
                 ..StrategyOptions::new(strategy_file.clone())
             }),
             ..servers.client_options()

@@ -126,11 +126,10 @@ pub fn list_candidates(
     memory_bytes_max: u64,
     learned_by_share: &LearnedByShare,
 ) -> Vec<Candidate> {
-    let sizes = &prepared.items.sizes;
-    let all_items_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+    let all_items_bytes = prepared.items.all_near_bytes();
     // More memory than all items take is never needed.
     let budget_max = memory_bytes_max.min(all_items_bytes);
-    let mean_item_bytes = (all_items_bytes / sizes.len().max(1) as u64).max(1);
+    let mean_item_bytes = (all_items_bytes / prepared.items.len().max(1) as u64).max(1);
     let mut candidates = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(children, subtree_depth)| (children, subtree_depth, None));

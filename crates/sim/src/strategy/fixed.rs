@@ -7,6 +7,7 @@ use glasscache_strategy::file::FixedRule;
 
 use super::cost::CostModel;
 use super::prepare::PreparedLog;
+use crate::trace::log::Items;
 
 /// The items of a fixed set, with what it occupies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,18 +15,18 @@ pub struct FixedSet {
     is_member: Vec<bool>,
     /// Item numbers, best first.
     pub items: Vec<u32>,
-    /// Their bytes together.
+    /// The memory that they take together in a process, in bytes.
     pub bytes: u64,
 }
 
 impl FixedSet {
-    /// A set of the given items.
-    pub fn new(items: Vec<u32>, sizes: &[u32]) -> Self {
-        let mut is_member = vec![false; sizes.len()];
+    /// A set of some items of a log.
+    pub fn new(items: Vec<u32>, log_items: &Items) -> Self {
+        let mut is_member = vec![false; log_items.len()];
         let mut bytes = 0;
         for &item in &items {
             is_member[item as usize] = true;
-            bytes += u64::from(sizes[item as usize]);
+            bytes += u64::from(log_items.fixed_bytes(item));
         }
         Self { is_member, items, bytes }
     }
@@ -58,7 +59,7 @@ pub fn choose_fixed_on(
 ) -> FixedSet {
     let sizes = &prepared.items.sizes;
     let Some(rule) = rule else {
-        return FixedSet::new(Vec::new(), sizes);
+        return FixedSet::new(Vec::new(), prepared.items);
     };
     let uses = prepared.uses(requests);
     let candidates = || (0..sizes.len() as u32).filter(|&item| prepared.may_keep(item)).collect();
@@ -79,10 +80,12 @@ pub fn choose_fixed_on(
             candidates(),
             bytes_max,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
-            sizes,
+            &(0..sizes.len() as u32)
+                .map(|item| prepared.items.fixed_bytes(item))
+                .collect::<Vec<_>>(),
         ),
     };
-    FixedSet::new(items, sizes)
+    FixedSet::new(items, prepared.items)
 }
 
 /// The `count` items of the highest score; ties go to the lower number.
@@ -96,20 +99,20 @@ fn select_highest_scoring<S: Ord + Copy>(
     items
 }
 
-/// From the highest score a byte downwards, each item that still fits.
+/// From the highest score a byte of memory downwards, each item that still fits.
 fn fill_greedily(
     mut items: Vec<u32>,
     mut remaining_bytes: u64,
     scores: &[u64],
-    sizes: &[u32],
+    memory_bytes: &[u32],
 ) -> Vec<u32> {
     // Fractions are compared crosswise, for two quotients may round to one double.
     let cross_product = |item: u32, other: u32| {
-        u128::from(scores[item as usize]) * u128::from(sizes[other as usize].max(1))
+        u128::from(scores[item as usize]) * u128::from(memory_bytes[other as usize])
     };
     items.sort_unstable_by(|&a, &b| cross_product(b, a).cmp(&cross_product(a, b)).then(a.cmp(&b)));
     items.retain(|&item| {
-        let bytes = u64::from(sizes[item as usize]);
+        let bytes = u64::from(memory_bytes[item as usize]);
         let has_room = bytes <= remaining_bytes;
         remaining_bytes -= if has_room { bytes } else { 0 };
         has_room

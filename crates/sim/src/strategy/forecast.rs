@@ -109,7 +109,9 @@ pub fn compute_refresh_ns(
     };
     let calls = calls.max(u64::from(keys > 0));
     let Some(keys_per_call) = keys.checked_div(calls) else { return 0 };
-    let bytes_per_call = fixed.bytes * keys_per_call / fixed.items.len().max(1) as u64;
+    let value_bytes =
+        fixed.items.iter().map(|&item| u64::from(prepared.items.sizes[item as usize]));
+    let bytes_per_call = value_bytes.sum::<u64>() * keys_per_call / fixed.items.len().max(1) as u64;
     calls * cost.call_ns(keys_per_call.max(1), bytes_per_call)
 }
 

@@ -85,7 +85,7 @@ pub fn run_file(
         file.fixed_keys.iter().filter_map(|key| item_by_key.get(key.as_str()).copied());
     let fixed_items = fixed_items.filter(|&item| prepared.may_keep(item));
     let choices = Choices {
-        fixed: &FixedSet::new(fixed_items.collect(), &prepared.items.sizes),
+        fixed: &FixedSet::new(fixed_items.collect(), prepared.items),
         learned: &LearnedItems::from_rules(&file.learned, prepared),
     };
     let cost_mode = drawn_cost_mode(cost);

@@ -34,9 +34,9 @@ pub struct Report {
 pub struct KeptSizes {
     /// Items of the fixed set.
     pub fixed_items: u64,
-    /// Bytes of the fixed set.
+    /// The memory of the fixed set, in bytes.
     pub fixed_bytes: u64,
-    /// Bytes of the local cache: its bound, or for one bounded in items their number times the mean size.
+    /// The memory of the local cache, in bytes: its bound, or for one bounded in items their number times the mean size.
     pub local_bytes: u64,
 }
 
@@ -165,8 +165,8 @@ fn figures_by_route(
 }
 
 fn local_bytes(rule: LocalRule, prepared: &PreparedLog<'_>) -> u64 {
-    let sizes = &prepared.items.sizes;
-    let all_items_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+    let item_count = prepared.items.len() as u64;
+    let all_items_bytes = prepared.items.all_near_bytes();
     match rule {
         LocalRule::Nothing => 0,
         LocalRule::LruBytes(bytes) => bytes.min(all_items_bytes),
@@ -174,8 +174,7 @@ fn local_bytes(rule: LocalRule, prepared: &PreparedLog<'_>) -> u64 {
         | LocalRule::S3Fifo(items_max)
         | LocalRule::S4Fifo(items_max, _)
         | LocalRule::Tuned(items_max) => {
-            let items = items_max.min(sizes.len()) as u64;
-            all_items_bytes * items / (sizes.len() as u64).max(1)
+            all_items_bytes * item_count.min(items_max as u64) / item_count.max(1)
         }
     }
 }

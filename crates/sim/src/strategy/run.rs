@@ -333,7 +333,8 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         if self.local_policy.contains(*item) {
             self.local_policy.remove_stale(*item);
         }
-        self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
+        let memory_bytes = self.prepared.items.near_bytes(*item);
+        self.local_policy.insert(*item, memory_bytes, &mut |_, _| {});
     }
 
     fn children(&self, item: &u32, fetch_list: &mut Vec<u32>) {

@@ -53,7 +53,7 @@ fn request_stats_of(
     let prepared = PreparedLog::new(log, |_| true);
     let strategy: Strategy = notation.parse().unwrap();
     let fixed_set = match fixed {
-        Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
+        Some(items) => FixedSet::new(items.to_vec(), &log.items),
         None => choose_fixed(strategy.fixed, &prepared, &cost),
     };
     run(

@@ -19,6 +19,8 @@ pub use glasscache_strategy::session_keys::{
     prefix_of_hashed_key,
 };
 
+use glasscache_strategy::kept_memory::{fixed_item_bytes, near_item_bytes};
+
 use super::{Format, Source};
 use crate::TraceError;
 use std::collections::BTreeSet;
@@ -53,6 +55,28 @@ impl Items {
     /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
+    }
+
+    /// The memory that an item takes in a near cache of a process, in bytes.
+    pub fn near_bytes(&self, item: u32) -> u32 {
+        let (key_length, value_length) = self.lengths(item);
+        u32::try_from(near_item_bytes(key_length, value_length)).unwrap_or(u32::MAX)
+    }
+
+    /// The memory that an item takes in the fixed set of a process, in bytes.
+    pub fn fixed_bytes(&self, item: u32) -> u32 {
+        let (key_length, value_length) = self.lengths(item);
+        u32::try_from(fixed_item_bytes(key_length, value_length)).unwrap_or(u32::MAX)
+    }
+
+    fn lengths(&self, item: u32) -> (usize, usize) {
+        let key_length = self.keys.get(item as usize).map_or(0, String::len);
+        (key_length, self.sizes[item as usize] as usize)
+    }
+
+    /// The memory that all items take together in a near cache of a process, in bytes.
+    pub fn all_near_bytes(&self) -> u64 {
+        (0..self.len() as u32).map(|item| u64::from(self.near_bytes(item))).sum()
     }
 
     /// The TTL of an item in seconds, 0 where it has none or none is known.

@@ -99,7 +99,7 @@ impl NaiveState<'_> {
         self.stats.bytes += bytes;
         for item in missing_items {
             self.held_items.insert(item);
-            local_cache.insert(item, self.log.items.sizes[item as usize]);
+            local_cache.insert(item, self.log.items.near_bytes(item));
         }
     }
 
@@ -222,6 +222,7 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
             }
         }
         let size_of = |item: u32| u64::from(log.items.sizes[item as usize]);
+        let memory_of = |item: u32| u64::from(log.items.fixed_bytes(item));
         let cost_ns_of_all_uses = |item: u32| uses[item as usize] * table.cost_ns(1, size_of(item));
         let mut order: Vec<u32> = (0..log.items.len() as u32).collect();
         match name {
@@ -231,14 +232,14 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
             "fixed-time" => order.sort_by_key(|&item| std::cmp::Reverse(cost_ns_of_all_uses(item))),
             "fixed-bytes" => {
                 let cost_per_byte = |item: u32| {
-                    (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(size_of(item).max(1))
+                    (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(memory_of(item))
                 };
                 order.sort_by_key(|&item| std::cmp::Reverse(cost_per_byte(item)));
                 let mut remaining_bytes: u64 = argument.parse().unwrap();
                 let mut chosen_items = HashSet::new();
                 for item in order {
-                    if size_of(item) <= remaining_bytes {
-                        remaining_bytes -= size_of(item);
+                    if memory_of(item) <= remaining_bytes {
+                        remaining_bytes -= memory_of(item);
                         chosen_items.insert(item);
                     }
                 }

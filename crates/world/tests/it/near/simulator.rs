@@ -6,9 +6,7 @@ use std::time::Instant;
 use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
-use glasscache_client::near::{
-    ByteAccounting, ClientNearCache, NearRead, NearStep, RequestScope, StrategyOptions,
-};
+use glasscache_client::near::{ClientNearCache, NearRead, NearStep, RequestScope, StrategyOptions};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
 use glasscache_sim::strategy::build_file::build_strategy_file;
@@ -129,11 +127,7 @@ struct Process {
 
 impl Process {
     fn new(file: &StrategyFile, worker: &mut InMemoryWorker, now: Instant) -> Self {
-        let options = StrategyOptions {
-            near_ttl: None,
-            byte_accounting: ByteAccounting::Value,
-            ..StrategyOptions::new(file.clone())
-        };
+        let options = StrategyOptions { near_ttl: None, ..StrategyOptions::new(file.clone()) };
         let key_encoder = KeyEncoder { namespace: b"", encoding: KeyEncoding::Refuse };
         let near = Arc::new(ClientNearCache::new(options, key_encoder).unwrap());
         let server_state = new_server_state(&near);
