@@ -311,6 +311,34 @@ fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_an_invalid_o
 }
 
 #[test]
+fn a_size_that_the_log_lacks_is_that_on_the_server() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    std::fs::create_dir(&site).unwrap();
+    // No request reads `b`, which a strategy fetches with `a`.
+    let items = "{\"key\":\"a\",\"parent\":null,\"size\":9}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":null}\n";
+    std::fs::write(site.join("items.jsonl"), items).unwrap();
+    let format_request = |time_us: u64| {
+        format!(
+            "{{\"request\":{time_us},\"time_us\":{time_us},\"instance\":0,\"base_us\":9,\"page\":null,\"items\":[\"a\"]}}\n"
+        )
+    };
+    std::fs::write(site.join("requests.jsonl"), format_request(5) + &format_request(7)).unwrap();
+    let strategy_text = "glasscache-strategy 1\nstrategy children\nchild a b\n";
+    std::fs::write(folder.path().join("best.strategy"), strategy_text).unwrap();
+    for (key, size) in [("a", 9), ("b", 100)] {
+        let value = "v".repeat(size);
+        let line = format!("set {key} 0 0 {size}\r\n{value}");
+        assert_eq!(request_line(&server, &line), "STORED");
+    }
+    let document = parse_document(&run_replay(folder.path(), &server, &[]));
+    for side in ["forecast", "measured"] {
+        assert_eq!(document["result"][side]["all"]["bytes"], 218, "{side}: {document}");
+    }
+}
+
+#[test]
 fn a_replay_keeps_the_recorded_pace() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();

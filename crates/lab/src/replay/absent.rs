@@ -1,11 +1,12 @@
 //! Keys of a log that the servers do not have: expired, evicted or deleted since it was recorded.
 //!
-//! On a cache that is in use there are always some. If they are few, both the forecast and the replay leave them out.
+//! On a cache that is in use there are always some. If they are few, both the forecast and the replay leave them out. A
+//! size that the log does not have, of an item that no recorded request read, is that on the servers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use glasscache_sim::strategy::StrategyFile;
-use glasscache_sim::trace::log::{RecordedCalls, RequestLog};
+use glasscache_sim::trace::log::{Items, RecordedCalls, RequestLog};
 
 use super::{ReplayError, Servers};
 use crate::target::new_call_budget;
@@ -24,6 +25,8 @@ pub(super) struct AbsentKeys {
     reads: (u64, u64),
     /// Keys of the fixed set among them, and all of it.
     fixed_keys: (usize, usize),
+    /// Bytes on the servers of the items whose size the log does not have, by key.
+    unknown_sizes: HashMap<String, u32>,
 }
 
 impl AbsentKeys {
@@ -39,6 +42,9 @@ impl AbsentKeys {
         let client = servers.new_client(servers.client_options())?;
         let mut all_keys: Vec<&str> = log.items.keys.iter().map(String::as_str).collect();
         all_keys.extend(strategy_file.fixed_keys.iter().map(String::as_str));
+        let keys_and_sizes = log.items.keys.iter().zip(&log.items.sizes);
+        let without_size = keys_and_sizes.filter(|(_, size)| **size == 0);
+        let keys_without_size: HashSet<&str> = without_size.map(|(key, _)| key.as_str()).collect();
         let mut absent_keys = Self::default();
         for keys in all_keys.chunks(KEYS_PER_CALL) {
             let keys_as_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
@@ -46,9 +52,19 @@ impl AbsentKeys {
             if let Some((_, error)) = failures.into_iter().next() {
                 return Err(error.into());
             }
-            let found: HashSet<usize> = found.into_iter().map(|(index, ..)| index).collect();
-            let absent = keys.iter().enumerate().filter(|(index, _)| !found.contains(index));
-            absent_keys.keys.extend(absent.map(|(_, key)| (*key).to_owned()));
+            let sizes: HashMap<usize, usize> =
+                found.into_iter().map(|(index, _, body)| (index, body.len())).collect();
+            for (index, key) in keys.iter().enumerate() {
+                match sizes.get(&index) {
+                    None => {
+                        absent_keys.keys.insert((*key).to_owned());
+                    }
+                    Some(&size) if keys_without_size.contains(key) => {
+                        absent_keys.unknown_sizes.insert((*key).to_owned(), size as u32);
+                    }
+                    Some(_) => {}
+                }
+            }
         }
         let is_absent = |key: &&String| absent_keys.keys.contains(*key);
         let key_of_read = |&item: &u32| &log.items.keys[item as usize];
@@ -75,6 +91,13 @@ impl AbsentKeys {
     /// Reads of the log that need one of them, and all reads.
     pub(super) fn reads(&self) -> (u64, u64) {
         self.reads
+    }
+
+    /// Gives items without a size the one that they have on the servers.
+    pub(super) fn set_unknown_sizes(&self, items: &mut Items) {
+        for (key, size) in items.keys.iter().zip(&mut items.sizes) {
+            *size = self.unknown_sizes.get(key).copied().unwrap_or(*size);
+        }
     }
 
     /// Leaves them out of the requests, the fixed set and the tree; of one that is fetched all the same no bytes come.

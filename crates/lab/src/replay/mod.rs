@@ -208,7 +208,7 @@ fn prepare_log(
     recorded_log: &mut RequestLog,
     strategy_file: &mut StrategyFile,
 ) -> Result<(RequestLog, AbsentKeys), ReplayError> {
-    let log = with_tree_of(recorded_log, strategy_file);
+    let mut log = with_tree_of(recorded_log, strategy_file);
     let prepared = prepare_requests(&log, strategy_file);
     if prepared.len() < 2 {
         let log_name = settings.log_name.clone();
@@ -223,11 +223,12 @@ fn prepare_log(
         return Ok((log, AbsentKeys::default()));
     }
     let absent_keys = AbsentKeys::find(settings.servers, &log, strategy_file)?;
-    if !absent_keys.can_be_left_out() {
-        return Ok((log, absent_keys));
+    if absent_keys.can_be_left_out() {
+        absent_keys.leave_out(recorded_log, strategy_file);
+        log = with_tree_of(recorded_log, strategy_file);
     }
-    absent_keys.leave_out(recorded_log, strategy_file);
-    Ok((with_tree_of(recorded_log, strategy_file), absent_keys))
+    absent_keys.set_unknown_sizes(&mut log.items);
+    Ok((log, absent_keys))
 }
 
 /// What is replayed, and where.
