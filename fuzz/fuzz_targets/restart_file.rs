@@ -4,7 +4,7 @@
 
 #![no_main]
 
-#[path = "../../crates/store/tests/restart/restartable_store.rs"]
+#[path = "../../crates/store/tests/it/restart/restartable_store.rs"]
 mod restartable_store;
 
 use std::sync::OnceLock;

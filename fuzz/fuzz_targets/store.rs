@@ -5,9 +5,9 @@
 
 #![no_main]
 
-#[path = "../../crates/store/tests/model/map.rs"]
+#[path = "../../crates/store/tests/it/model/map.rs"]
 mod map;
-#[path = "../../crates/store/tests/model/operations.rs"]
+#[path = "../../crates/store/tests/it/model/operations.rs"]
 mod operations;
 
 use std::collections::HashMap;

@@ -131,6 +131,26 @@ fn every_script_that_is_named_exists() {
     assert_none(&findings, "a script that is named is part of the project");
 }
 
+/// No everyday build compiles the fuzz targets.
+#[test]
+fn every_file_that_a_fuzz_target_includes_exists() {
+    let files = list_files();
+    let mut include_count = 0;
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.starts_with("fuzz/fuzz_targets/")) {
+        let text = read(file).unwrap_or_default();
+        let paths = text.lines().filter_map(|line| line.strip_prefix("#[path = \"../../"));
+        for path in paths.map(|path| path.trim_end_matches("\"]")) {
+            include_count += 1;
+            if !files.iter().any(|known| known == path) {
+                findings.push(format!("{file}: {path}"));
+            }
+        }
+    }
+    assert!(include_count > 2, "only {include_count} files are included");
+    assert_none(&findings, "a file that is included is part of the project");
+}
+
 #[test]
 fn every_make_in_a_document_exists() {
     let tasks = [targets(), proofs()].concat();

@@ -5,7 +5,7 @@ use glasscache_store::{
     Seconds, SetMode, SetOptions, SetOutcome, Worker,
 };
 
-use crate::model::map::{Entry, Model, Rng, random_expiry, random_value, stored_item};
+use super::map::{Entry, Model, Rng, random_expiry, random_value, stored_item};
 
 /// Reads as the server does a batch of keys, also with the hint for another key.
 fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
