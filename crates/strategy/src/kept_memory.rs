@@ -1,14 +1,14 @@
-//! The memory that kept items take in a process: what a client counts, and what the simulator fits into a budget.
+//! The memory that kept items take in a process, as both the client and the simulator count it.
 
 use std::mem::size_of;
 
-/// A key in a table of the client: a shared slice.
+/// A reference to a shared slice, as tables of the client hold keys.
 const KEY_REFERENCE_BYTES: usize = size_of::<std::sync::Arc<[u8]>>();
 
-/// A value in a table of the client, with what bounds its use. The client checks it against its type.
+/// An entry in a table of the client: a value and when it expires. The client asserts that its type has this size.
 pub const ENTRY_BYTES: usize = 64;
 
-/// The counters of a shared slice, before its bytes.
+/// The reference counters of a shared slice.
 const SHARED_COUNTERS_BYTES: usize = 16;
 
 /// The tables of a near cache, by item: a map from key to slot, the slots, and the links of the policy. Tables double when
@@ -20,7 +20,7 @@ const TABLES_BYTES: usize = (KEY_REFERENCE_BYTES + 8 + 1) * 16 / 7
 const FIXED_TABLES_BYTES: usize =
     KEY_REFERENCE_BYTES + (KEY_REFERENCE_BYTES + ENTRY_BYTES + 1) * 16 / 7;
 
-/// The memory of a key or a value of this length: its counters, the allocator's header, and rounding up to 16 bytes.
+/// The memory of a key or a value of this length: reference counters, bytes, the allocator's header, rounded up to 16 bytes.
 pub const fn slice_bytes(length: usize) -> usize {
     let allocated_bytes = (SHARED_COUNTERS_BYTES + length + 8).next_multiple_of(16);
     if allocated_bytes < 32 { 32 } else { allocated_bytes }

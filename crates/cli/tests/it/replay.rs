@@ -227,7 +227,8 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("the server lacks 5 of its 5 keys"), "{message}");
-    assert!(message.contains("give it with --namespace"), "{message}");
+    assert!(message.contains("are without the client's namespace"), "{message}");
+    assert!(message.contains("pass it with --namespace"), "{message}");
     assert!(list_forecast_files(folder.path()).is_empty());
 
     std::fs::write(folder.path().join("best.strategy"), "glasscache-strategy 1\nstrategy remote\n")

@@ -109,24 +109,35 @@ fn mentioned_scripts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// How many names the texts of files of this kind have, and those that do not exist, each with its file.
+fn find_unknown_names(
+    is_text: impl Fn(&str) -> bool,
+    list_names: impl Fn(&str) -> Vec<&str>,
+    exists: impl Fn(&str) -> bool,
+) -> (usize, Vec<String>) {
+    let (mut name_count, mut findings) = (0, Vec::new());
+    for file in list_files().into_iter().filter(|file| is_text(file)) {
+        let text = read(&file).unwrap_or_default();
+        let names = list_names(&text);
+        name_count += names.len();
+        let unknown_names = names.into_iter().filter(|name| !exists(name));
+        findings.extend(unknown_names.map(|name| format!("{file}: {name}")));
+    }
+    (name_count, findings)
+}
+
 #[test]
 fn every_script_that_is_named_exists() {
     let files = list_files();
-    let is_text = |file: &&String| {
-        ["Makefile", "proofs.txt", "README.md", "CONTRIBUTING.md"].contains(&file.as_str())
-            || file.starts_with("scripts/")
-            || file.starts_with("docs/")
-    };
-    let mut mention_count = 0;
-    let mut findings = Vec::new();
-    for file in files.iter().filter(is_text) {
-        for script in mentioned_scripts(&read(file).unwrap_or_default()) {
-            mention_count += 1;
-            if !files.iter().any(|known| known == script) {
-                findings.push(format!("{file}: {script}"));
-            }
-        }
-    }
+    let (mention_count, findings) = find_unknown_names(
+        |file| {
+            ["Makefile", "proofs.txt", "README.md", "CONTRIBUTING.md"].contains(&file)
+                || file.starts_with("scripts/")
+                || file.starts_with("docs/")
+        },
+        |text| mentioned_scripts(text).collect(),
+        |script| files.iter().any(|known| known == script),
+    );
     assert!(mention_count > 60, "only {mention_count} mentions were found");
     assert_none(&findings, "a script that is named is part of the project");
 }
@@ -135,18 +146,14 @@ fn every_script_that_is_named_exists() {
 #[test]
 fn every_file_that_a_fuzz_target_includes_exists() {
     let files = list_files();
-    let mut include_count = 0;
-    let mut findings = Vec::new();
-    for file in files.iter().filter(|file| file.starts_with("fuzz/fuzz_targets/")) {
-        let text = read(file).unwrap_or_default();
-        let paths = text.lines().filter_map(|line| line.strip_prefix("#[path = \"../../"));
-        for path in paths.map(|path| path.trim_end_matches("\"]")) {
-            include_count += 1;
-            if !files.iter().any(|known| known == path) {
-                findings.push(format!("{file}: {path}"));
-            }
-        }
-    }
+    let (include_count, findings) = find_unknown_names(
+        |file| file.starts_with("fuzz/fuzz_targets/"),
+        |text| {
+            let paths = text.lines().filter_map(|line| line.strip_prefix("#[path = \"../../"));
+            paths.map(|path| path.trim_end_matches("\"]")).collect()
+        },
+        |path| files.iter().any(|known| known == path),
+    );
     assert!(include_count > 2, "only {include_count} files are included");
     assert_none(&findings, "a file that is included is part of the project");
 }
@@ -154,21 +161,15 @@ fn every_file_that_a_fuzz_target_includes_exists() {
 #[test]
 fn every_make_in_a_document_exists() {
     let tasks = [targets(), proofs()].concat();
-    let is_text = |file: &String| {
-        has_ending(file, &["rs", "py", "toml", "md", "yml", "txt"])
-            || file == "Makefile"
-            || file.starts_with("scripts/")
-    };
-    let mut mention_count = 0;
-    let mut findings = Vec::new();
-    for file in list_files().into_iter().filter(is_text) {
-        for name in mentioned_names(&read(&file).unwrap_or_default()) {
-            mention_count += 1;
-            if !tasks.iter().any(|(known, _)| known == name) {
-                findings.push(format!("{file}: make {name}"));
-            }
-        }
-    }
+    let (mention_count, findings) = find_unknown_names(
+        |file| {
+            has_ending(file, &["rs", "py", "toml", "md", "yml", "txt"])
+                || file == "Makefile"
+                || file.starts_with("scripts/")
+        },
+        mentioned_names,
+        |name| tasks.iter().any(|(known, _)| known == name),
+    );
     assert!(mention_count > 100, "only {mention_count} mentions were found");
     assert_none(&findings, "what documents run by make exists");
 }

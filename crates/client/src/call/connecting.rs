@@ -34,7 +34,7 @@ enum ConnectingStage {
     Opening,
 }
 
-/// Who waits for look-ups and sockets.
+/// What drives the connecting: it resolves names and waits for sockets.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 enum Driver {

@@ -17,7 +17,7 @@ pub(super) const ABSENT_SHARE_MAX: f64 = 0.01;
 /// Keys of one call.
 const KEYS_PER_CALL: usize = 100;
 
-/// The keys that the servers do not have.
+/// The keys that the servers do not have, and the sizes that the log does not have.
 #[derive(Debug, Default)]
 pub(super) struct AbsentKeys {
     keys: HashSet<String>,

@@ -5,12 +5,12 @@ use glasscache_client::{Address, Client, Options, Placement};
 use super::ReplayError;
 use crate::target::{CALL_TIMEOUT, VALUE_BYTES_MAX};
 
-/// Servers that share the keys (ketama), and what each key begins with there. The keys of a log are without it.
+/// Servers that share the keys (ketama), and the namespace of the keys there, which the keys of a log lack.
 #[derive(Debug, Clone, Copy)]
 pub struct Servers<'r> {
     /// Their addresses.
     pub addresses: &'r [Address],
-    /// The namespace of the application's client, such as `gc~`; empty without one.
+    /// The namespace of the application's client, such as `gc~`; empty if it has none.
     pub namespace: &'r str,
 }
 

@@ -180,7 +180,7 @@ pub fn evaluate(
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
     let evaluation_requests = evaluation.evaluation_requests(prepared);
-    // A request that finds that the fixed set is due waits for its refresh.
+    // The request that finds a refresh of the fixed set due waits for it.
     let mut added_ns = compute_refresh_ns(prepared, cost, &fixed_set, evaluation_requests.clone());
     if added_ns > limit_ns {
         return added_ns;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_set_that_is_refreshed_more_often_than_it_is_read_is_not_worth_its_memory() {
+    fn a_fixed_set_whose_refreshes_cost_more_than_its_hits_save_is_not_recommended() {
         let mut log = small_log();
         // A request a second.
         log.requests.times_us = (0..log.requests.len() as u64).map(|n| n * 1_000_000).collect();

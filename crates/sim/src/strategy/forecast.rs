@@ -45,7 +45,7 @@ pub fn compute_refresh_forecast(
     Some(Forecast { figure: REFRESHED_KEYS.to_owned(), value, low: value, high: value })
 }
 
-/// The calls and keys by which these requests refresh a fixed set; empty if its values have no end.
+/// The calls and keys with which these requests refresh a fixed set; `None` if its values never expire.
 ///
 /// A process refreshes it when a request finds that it is due, in a call apart from those of the request: what has no TTL
 /// when it is as old as `near_ttl` allows, what has one after it was stored anew.
@@ -96,7 +96,7 @@ fn count_refreshes(
     Some(all_processes)
 }
 
-/// The nanoseconds that these requests wait while they refresh a fixed set.
+/// How long these requests wait for refreshes of a fixed set, in nanoseconds.
 pub fn compute_refresh_ns(
     prepared: &PreparedLog<'_>,
     cost: &CostModel,

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
     #[arg(long, value_name = "SERVER")]
     target: String,
-    /// What the keys of the log begin with on the server: the client's namespace, gc~ for Django without "like"
+    /// Namespace of the client that the log is from, which its keys lack: gc~ for Django without "like"
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     namespace: String,
     /// Strategy file, written by simulate --save
@@ -157,7 +157,7 @@ impl From<ReplayError> for Failure {
         let failure = Failure::new(exit, error.to_string());
         match &error {
             ReplayError::FixedSet { .. } => failure
-                .with_hint("store them, or use a separate server with --fill, which stores random values; the keys of a log are without the client's namespace: give it with --namespace (gc~ for Django without \"like\")"),
+                .with_hint("store them, or use a separate server with --fill, which stores random values; the keys of a log are without the client's namespace: pass it with --namespace (gc~ for Django without \"like\")"),
             _ => failure,
         }
     }

@@ -94,7 +94,7 @@ impl InFlightRequest {
         }
     }
 
-    /// The error that the caller gets if there is no reply, and how it affects the server's health.
+    /// The error for the caller of a request without a reply, and whether it counts against the server's health.
     pub(super) fn failure_without_reply(
         &self,
         attempt: Attempt,
