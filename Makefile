@@ -86,8 +86,8 @@ dist-check: ## Install each artefact of `make dist` in an empty root and use it 
 docs: ## Build the documentation as a site in build/site, with the Python and Rust API; a warning is an error.
 	@scripts/docs
 
-reference-pages: ## Write docs/reference/{settings,statistics,errors,client-settings}.md from the tables of the program.
-	GLASSCACHE_WRITE_REFERENCE=1 $(CARGO) test -p glasscache-server -p glasscache-cli --lib --bins reference
+reference-pages: ## Write docs/reference/{settings,statistics,errors,findings,client-settings}.md and the chart's schema from the tables of the program.
+	GLASSCACHE_WRITE_REFERENCE=1 $(CARGO) test -p glasscache-server -p glasscache-cli --lib --bins
 	GLASSCACHE_WRITE_REFERENCE=1 scripts/python-tests -q python/tests/test_client_settings.py -k reference
 
 figures: release ## Print each promised figure with its command, its target and what was found (ARGS="speed --kept").

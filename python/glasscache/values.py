@@ -57,7 +57,8 @@ class Codec(_native.Codec):
         dialect: the client whose flags are used: "own", "pymemcache", "pylibmc", "python-memcached",
             "bmemcached", "php-memcached", "pecl-memcache", "dalli", "spymemcached" or "raw".
         objects: how dicts and lists are serialised: "json", "msgpack" (needs msgspec) or "pickle".
-        compress: "zstd", "zlib", "lz4", "quicklz" or None; by default the dialect's own.
+        compress: "zstd", "zlib", "gzip", "lz4", "quicklz", "fastlz" (if the dialect has a flag for it)
+            or None; by default the dialect's own.
         level: of the compression; None takes the method's usual one.
         threshold: values of fewer bytes are never compressed.
         min_saving: what compression must save, in percent, or the value goes as it is.

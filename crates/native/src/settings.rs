@@ -53,7 +53,7 @@ impl Codec {
             |message: String| error::from_client_error(py, &Error::BadSetting(message));
         let dialect_of = |setting: &str, name: &str| {
             name.parse::<Dialect>()
-                .map_err(|_| bad_setting(unknown_value_message(setting, name, &DIALECTS)))
+                .map_err(|_| bad_setting(unknown_value_message(setting, name, names_of(&DIALECTS))))
         };
         let dialect = dialect_of("dialect", dialect)?;
         let mut options = CodecOptions::of(dialect);
@@ -63,7 +63,7 @@ impl Codec {
             Some(name) => {
                 let method = Method::from_name(name);
                 let method = method.ok_or_else(|| {
-                    bad_setting(unknown_value_message("compress", name, &COMPRESSIONS))
+                    bad_setting(unknown_value_message("compress", name, Method::names()))
                 })?;
                 Some(Compression::new(method))
             }
@@ -138,27 +138,25 @@ pub(crate) fn parse_addresses(servers: &[String]) -> Result<Vec<Address>, Error>
     Ok(addresses)
 }
 
-/// The compression methods that can be configured, and their names.
-const COMPRESSIONS: [(Method, &str); 6] = [
-    (Method::Zstd, "zstd"),
-    (Method::Zlib, "zlib"),
-    (Method::Lz4, "lz4"),
-    (Method::QuickLz, "quicklz"),
-    (Method::Gzip, "gzip"),
-    (Method::FastLz, "fastlz"),
-];
-
 /// The error for a setting with an unknown value, which lists the known ones.
-fn unknown_value_message<T>(setting: &str, value: &str, known_values: &[(T, &str)]) -> String {
-    let quoted_names: Vec<String> =
-        known_values.iter().map(|(_, name)| format!("{name:?}")).collect();
+fn unknown_value_message(
+    setting: &str,
+    value: &str,
+    known_values: impl Iterator<Item = &'static str>,
+) -> String {
+    let quoted_names: Vec<String> = known_values.map(|name| format!("{name:?}")).collect();
     format!("{setting}={value:?}: one of {}", quoted_names.join(", "))
 }
 
+/// The names in a table.
+fn names_of<T>(table: &'static [(T, &'static str)]) -> impl Iterator<Item = &'static str> {
+    table.iter().map(|(_, name)| *name)
+}
+
 fn parse_placement(placement: &str) -> Result<Placement, Error> {
-    placement
-        .parse()
-        .map_err(|_| Error::BadSetting(unknown_value_message("placement", placement, &PLACEMENTS)))
+    placement.parse().map_err(|_| {
+        Error::BadSetting(unknown_value_message("placement", placement, names_of(&PLACEMENTS)))
+    })
 }
 
 /// Servers that a client's `repr` names; for more it gives their number.

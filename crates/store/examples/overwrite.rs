@@ -1,7 +1,7 @@
 //! The cost of an overwrite, and the memory touched, while a fixed set of keys is set repeatedly.
 //!
-//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; each
-//! round sets as many random keys as there are. Prints processor time per set and the resident memory, which
+//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; the
+//! first round sets each key in order, the others as many random ones. Prints processor time per set and the resident memory, which
 //! should stay near a small multiple of the keys' bytes however large `-m` is.
 
 #![expect(clippy::disallowed_methods, reason = "an example measures what the kernel reports")]

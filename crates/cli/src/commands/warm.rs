@@ -20,8 +20,8 @@ Examples:
   glasscache warm --from cache1:11211 --to cache2:11211 --tls --tls-ca ca.pem --tls-only to
 
 Either server may be memcached 1.6 or glasscache. Move the clients to the new server first and let removals
-reach both, the old one first: an item that the new server has already is kept, so the copy never replaces a
-newer value. Items are read in the order of their last access, the latest first, and the old server's
+reach both, the old one first: an item that the new server has already is kept unless
+--overwrite is given, so the copy never replaces a newer value. Items are read in the order of their last access, the latest first, and the old server's
 eviction order stays as it is. The copy ends when the new server begins to evict.";
 
 /// Bytes in a megabyte of `--megabytes`.

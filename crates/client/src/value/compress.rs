@@ -44,6 +44,11 @@ impl Method {
         METHODS.iter().find(|(method, ..)| *method == self).map_or("", |(_, name, _)| name)
     }
 
+    /// The names of all methods.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        METHODS.iter().map(|(_, name, _)| *name)
+    }
+
     /// The method of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         METHODS.iter().find(|(_, candidate, _)| *candidate == name).map(|(method, ..)| *method)

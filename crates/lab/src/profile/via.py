@@ -2,7 +2,8 @@
 """Time the calls of a Python client of memcached, for `glasscache profile --via`.
 
 Reads one JSON request from each line of stdin and writes one JSON reply: fill, read, clear, reconnect. Run as
-`python3 via.py CLIENT HOST:PORT SEED PROTOCOL`, the protocol `auto` or `binary`.
+`python3 via.py CLIENT TARGET SEED PROTOCOL`, where the target is HOST:PORT or the path of a
+socket and the protocol `auto` or `binary`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //! slot.
 //!
 //! Many silent connections must not keep an honest client out. So the source with the most slots gives one up first,
-//! and of its connections the one that has done least, the oldest if several have done nothing.
+//! and of its connections the one that has done least, the oldest if several have done equally little.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ impl Slots {
         }
     }
 
-    /// Takes the slot of a connection, if it has one.
+    /// Takes the slot from a connection; false if it had none.
     pub(crate) fn remove(&mut self, serial: u64) -> bool {
         let Some(Slot { source, effort, .. }) = self.by_serial.remove(&serial) else {
             return false;
