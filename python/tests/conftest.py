@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from glasscache import AsyncClient, Client
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tests" / "live")]
 
 if "glasscache.testing" not in sys.modules:
     pytest_plugins = ["glasscache.testing"]

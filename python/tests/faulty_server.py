@@ -8,12 +8,12 @@ value of another key is detected.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
-import threading
 import time
 from typing import TYPE_CHECKING
+
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,8 +54,8 @@ def value_of(key: bytes, size: int = 40) -> bytes:
     return (b"<" + key + b">") * (size // (len(key) + 2) + 1)
 
 
-class FaultyServer:
-    """Listens on a free port; `mode` decides its replies from the next request on."""
+class FaultyServer(ScriptedServer):
+    """`mode` decides its replies from the next request on."""
 
     def __init__(self) -> None:
         self.mode = "ok"
@@ -63,12 +63,8 @@ class FaultyServer:
         """Whether writes get the reply of the mode and are not executed."""
         self._store: dict[bytes, tuple[bytes, bytes]] = {}
         self._previous_reply = b"END\r\n"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
         self._is_open = True
-        self._sockets: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(self._serve_with_mode)
 
     def put(self, key: bytes, value: bytes, flags: bytes = b"0") -> None:
         """Store an item directly, without a request."""
@@ -77,42 +73,14 @@ class FaultyServer:
     def close(self) -> None:
         """Close every socket."""
         self._is_open = False
-        self._listener.close()
-        for connection in list(self._sockets):
-            connection.close()
+        super().close()
 
-    def drop_connections(self) -> None:
-        """Close what is connected, as a restart does."""
-        for connection in list(self._sockets):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while self._is_open:
-            try:
-                readable, _, _ = select.select([self._listener], [], [], 0.05)
-                if not readable or self.mode == "no_accept":
-                    time.sleep(0.005 if self.mode == "no_accept" else 0)
-                    continue
-                connection, _ = self._listener.accept()
-            except (OSError, ValueError):
+    def _serve_with_mode(self, connection: socket.socket) -> None:
+        while self.mode == "no_accept" and self._is_open:
+            time.sleep(0.005)
+        for reply, applies_mode in self._replies(connection.makefile("rb")):
+            if not _send(self, connection, reply, applies_mode=applies_mode):
                 return
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            reader = connection.makefile("rb")
-            for reply, applies_mode in self._replies(reader):
-                if not _send(self, connection, reply, applies_mode=applies_mode):
-                    return
-        except (OSError, ValueError):
-            pass
-        finally:
-            self._sockets.discard(connection)
-            with contextlib.suppress(OSError):
-                connection.close()
 
     def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:  # noqa: C901, PLR0912
         readline: Callable[[], bytes] = reader.readline  # type: ignore[attr-defined]

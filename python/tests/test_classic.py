@@ -3,69 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client, Server, Unsupported, ValueTooLarge
+from scripted_server import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-META_COMMANDS = (b"mn", b"mg", b"ms", b"md", b"ma", b"me")
+META_COMMANDS = (b"mn\r\n", b"mg ", b"ms ", b"md ", b"ma ", b"me ")
 CLIENT_OPTIONS: dict[str, Any] = {"timeout": 5, "keys": "base64", "codec": "raw"}
 
 
-class ClassicOnlyRelay:
-    """Passes bytes between clients and a server, and closes on a connection's first meta command."""
-
-    def __init__(self, server_address: str) -> None:
-        host, port = server_address.rsplit(":", 1)
-        self._server = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with (
-            client,
-            socket.create_connection(self._server) as upstream,
-            contextlib.suppress(OSError),
-        ):
-            first_bytes = client.recv(65536)
-            if not first_bytes.startswith(META_COMMANDS):
-                upstream.sendall(first_bytes)
-                reply_thread = threading.Thread(
-                    target=self._forward, args=(upstream, client), daemon=True
-                )
-                reply_thread.start()
-                self._forward(client, upstream)
-                upstream.shutdown(socket.SHUT_WR)
-                reply_thread.join()
-
-    @staticmethod
-    def _forward(source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-
-    def close(self) -> None:
-        self._listener.close()
+def pass_classic_only(chunk: bytes, is_request: bool) -> bytes | None:
+    return None if is_request and chunk.startswith(META_COMMANDS) else chunk
 
 
 @pytest.fixture
 def classic_only_address(server: Server) -> Iterator[str]:
-    relay = ClassicOnlyRelay(server.address)
-    yield relay.address
-    relay.close()
+    """Yield the address of a relay that closes on a meta command."""
+    with Relay(server.address, pass_classic_only) as relay:
+        yield relay.address
 
 
 async def call_by_name(client: Any, method: str, *arguments: Any) -> Any:

@@ -9,13 +9,13 @@ import json
 import os
 import re
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import client_settings_pages
 import pytest
 import uvloop
+from certificates import Authority
 from glasscache import TLS, AsyncClient, BadSetting, Client
 from glasscache._client_settings import (
     ASYNC_CLIENT_SETTINGS,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "live"))
-from certificates import Authority
 
 NOWHERE = "127.0.0.1:1"
 TIMEOUT_S = 10.0

@@ -16,22 +16,19 @@ import random
 import select
 import socket
 import ssl
-import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from certificates import Authority
 from glasscache import AsyncClient, GlasscacheError, Server
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-    from typing import Self
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "live"))
-from certificates import Authority
 
 PROGRAMS = int(os.environ.get("GLASSCACHE_TEST_CLOSINGS", "10"))
 """How many programs of each kind of connection and loop; 1,000 in a long run."""
@@ -40,57 +37,31 @@ SEED = int(os.environ.get("GLASSCACHE_TEST_SEED", "1"))
 STEP_SECONDS = [0.0, 0.0, 0.0, 0.002, 0.01]
 
 
-class SlowRelay:
+class SlowRelay(ScriptedServer):
     """Relays to a server, with pauses; a connection falls silent or ends after some steps."""
 
     def __init__(self, target: str, rng: random.Random, context: ssl.SSLContext | None) -> None:
         self._target, self._context, self._rng = target, context, rng
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
         self._is_over = threading.Event()
-        self._handlers: set[threading.Thread] = set()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._accept)
+        super().__init__(self._relay)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._is_over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in (self._thread, *list(self._handlers)):
-            thread.join()
+        super().close()
 
     def wait_until_all_are_closed(self) -> bool:
         """Return whether the other end closes every connection within ten seconds."""
         ends_at = time.monotonic() + 10
-        while self._handlers and time.monotonic() < ends_at:
+        while self.connections and time.monotonic() < ends_at:
             time.sleep(0.001)
-        return not self._handlers
+        return not self.connections
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            last_step = self._rng.choice([0, 1, 2, 3, 100, 100])
-            handler = threading.Thread(
-                target=self._relay, args=(connection, last_step, self._rng.random() < 0.3)
-            )
-            with self._lock:
-                self._handlers.add(handler)
-            handler.start()
-
-    def _relay(self, connection: socket.socket, last_step: int, ends: bool) -> None:
-        with connection, contextlib.suppress(OSError):
+    def _relay(self, connection: socket.socket) -> None:
+        last_step, ends = self._rng.choice([0, 1, 2, 3, 100, 100]), self._rng.random() < 0.3
+        with contextlib.suppress(OSError):
             self._relay_steps(connection, last_step)
-            if not ends:
-                self._wait_for_end(connection)
-        with self._lock:
-            self._handlers.discard(threading.current_thread())
+        if not ends:
+            self._wait_for_end(connection)
 
     def _relay_steps(self, connection: socket.socket, last_step: int) -> None:
         if not last_step:

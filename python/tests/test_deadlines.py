@@ -7,20 +7,18 @@ for the replies to calls that were cancelled.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import random
-import selectors
-import socket
-import threading
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import pytest
 from glasscache import AsyncClient, Client, DeadlineExceeded, ServerUnavailable
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Iterator
 
 CALL_COUNT = 2000
@@ -33,64 +31,28 @@ OVERRUN_MAX_S = 0.1
 SCHEDULING_SLACK_S = float(os.environ.get("GLASSCACHE_TEST_SLACK", "1.0"))
 
 
-class StallingServer:
-    """Replies to the `mn` by which a client finds out the command set, and to nothing else."""
+def stalling(canned_replies: dict[bytes, bytes]) -> ScriptedServer:
+    """A server that has these replies, and none to anything else."""
 
-    _canned_replies: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n"}
+    def serve(connection: socket.socket) -> None:
+        while request := connection.recv(65536):
+            connection.sendall(canned_replies.get(request.strip(), b""))
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
-        self._listener.setblocking(False)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector, self._listener:
-            selector.register(self._listener, selectors.EVENT_READ)
-            while not self._is_over.is_set():
-                for selector_key, _ in selector.select(0.05):
-                    with contextlib.suppress(OSError):
-                        self._handle_readable(selector, selector_key.fileobj)  # type: ignore[arg-type]
-            for selector_key in list(selector.get_map().values()):
-                selector_key.fileobj.close()  # type: ignore[union-attr]
-
-    def _handle_readable(self, selector: selectors.BaseSelector, readable: socket.socket) -> None:
-        if readable is self._listener:
-            connection, _ = self._listener.accept()
-            selector.register(connection, selectors.EVENT_READ)
-            return
-        request = readable.recv(65536)
-        if (reply := self._canned_replies.get(request.strip())) is not None:
-            readable.sendall(reply)
-        if not request:
-            selector.unregister(readable)
-            readable.close()
-
-    def close(self) -> None:
-        self._is_over.set()
-        self._thread.join()
+    return ScriptedServer(serve)
 
 
 @pytest.fixture
-def stalling_server() -> Iterator[StallingServer]:
-    server = StallingServer()
-    yield server
-    server.close()
-
-
-class ProbedStallingServer(StallingServer):
-    """Also replies to `version`, by which a client probes a server that is down: it counts as up again."""
-
-    _canned_replies: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n", b"version": b"VERSION 1\r\n"}
+def stalling_server() -> Iterator[ScriptedServer]:
+    """Reply to the `mn` by which a client finds out the command set, and to nothing else."""
+    with stalling({b"mn": b"MN\r\n"}) as server:
+        yield server
 
 
 @pytest.fixture
-def probed_stalling_server() -> Iterator[ProbedStallingServer]:
-    server = ProbedStallingServer()
-    yield server
-    server.close()
+def probed_stalling_server() -> Iterator[ScriptedServer]:
+    """Also reply to `version`, by which a client probes a server that is down: it counts as up again."""
+    with stalling({b"mn": b"MN\r\n", b"version": b"VERSION 1\r\n"}) as server:
+        yield server
 
 
 def assert_within_bounds(client_name: str, overruns_s: list[float]) -> None:
@@ -105,7 +67,7 @@ def assert_within_bounds(client_name: str, overruns_s: list[float]) -> None:
     assert worst_s <= OVERRUN_MAX_S + SCHEDULING_SLACK_S
 
 
-def test_calls_end_at_their_deadline(stalling_server: StallingServer) -> None:
+def test_calls_end_at_their_deadline(stalling_server: ScriptedServer) -> None:
     overruns_s = []
     with Client(stalling_server.address, timeout=5) as client:
         for number in range(CALL_COUNT):
@@ -119,7 +81,7 @@ def test_calls_end_at_their_deadline(stalling_server: StallingServer) -> None:
     assert_within_bounds("threads", overruns_s)
 
 
-def test_awaited_calls_end_at_their_deadline(stalling_server: StallingServer) -> None:
+def test_awaited_calls_end_at_their_deadline(stalling_server: ScriptedServer) -> None:
     overruns_s: list[float] = []
 
     async def call(client: AsyncClient) -> None:
@@ -137,7 +99,7 @@ def test_awaited_calls_end_at_their_deadline(stalling_server: StallingServer) ->
     assert_within_bounds("asyncio", overruns_s)
 
 
-def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingServer) -> None:
+def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: ScriptedServer) -> None:
     """A call may take 20 s here, for a busy machine; the longer deadline is a minute."""
 
     async def main() -> None:
@@ -161,7 +123,7 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
 
 @pytest.mark.parametrize("key_or_keys", ["k", ["k", "l"]])
 async def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
-    stalling_server: StallingServer, key_or_keys: str | list[str]
+    stalling_server: ScriptedServer, key_or_keys: str | list[str]
 ) -> None:
     """Closing may take 20 s here, for a busy machine; the timeout is a minute."""
     client = AsyncClient(stalling_server.address, timeout=60)
@@ -175,7 +137,7 @@ async def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
 
 
 def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connected(
-    stalling_server: StallingServer,
+    stalling_server: ScriptedServer,
 ) -> None:
     """One server was sent its request; the other accepts and never replies, not even to the first `mn`."""
 
@@ -191,12 +153,12 @@ def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connect
             await asyncio.wait([task])
         await asyncio.wait_for(client.close(), 20)
 
-    with socket.create_server(("127.0.0.1", 0)) as silent_listener:
-        asyncio.run(main(f"127.0.0.1:{silent_listener.getsockname()[1]}"))
+    with ScriptedServer() as silent_server:
+        asyncio.run(main(silent_server.address))
 
 
 def test_awaited_calls_of_many_deadlines_end_at_their_own(
-    probed_stalling_server: ProbedStallingServer,
+    probed_stalling_server: ScriptedServer,
 ) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
     concurrent_call_count = max(MIXED_CALL_COUNT // 10, 1)

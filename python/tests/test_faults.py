@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from faulty_server import MODES, FaultyServer, value_of
 from glasscache import AsyncClient, Client, GlasscacheError
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -509,37 +510,33 @@ def test_a_cancelled_bulk_call_of_asyncio_leaves_the_connection_to_the_others(
     run_with_async_client(faulty_server.address, use_client, timeout=2)
 
 
-class RefusalFlood:
+class RefusalFlood(ScriptedServer):
     """A server that refuses the first quiet write without end, and counts what the client takes."""
 
     SENT_BYTES_MAX = 32 << 20
 
     def __init__(self) -> None:
-        self.sent_bytes = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
+        self.sent_bytes, self.is_over = 0, threading.Event()
+        super().__init__(self._refuse)
 
-    def _serve(self) -> None:
-        connection, _ = self.listener.accept()
-        with self.listener, connection, contextlib.suppress(OSError):
-            reader = connection.makefile("rb")
-            while not (line := reader.readline()).startswith(b"ms "):
-                connection.sendall(b"MN\r\n" if line == b"mn\r\n" else b"ERROR\r\n")
-            opaque = next(word for word in line.split() if word.startswith(b"O"))
-            refusals = b"NS %s\r\n" % opaque * 5000
+    def _refuse(self, connection: socket.socket) -> None:
+        reader = connection.makefile("rb")
+        while not (line := reader.readline()).startswith(b"ms "):
+            connection.sendall(b"MN\r\n" if line == b"mn\r\n" else b"ERROR\r\n")
+        opaque = next(word for word in line.split() if word.startswith(b"O"))
+        refusals = b"NS %s\r\n" % opaque * 5000
+        with contextlib.suppress(OSError):
             while self.sent_bytes < self.SENT_BYTES_MAX:
                 connection.sendall(refusals)
                 self.sent_bytes += len(refusals)
+        self.is_over.set()
 
 
 async def test_refusals_of_a_quiet_write_without_end_are_not_kept() -> None:
     server = RefusalFlood()
     async with AsyncClient(server.address, timeout=5) as client:
         await client.set("a", 1, noreply=True)
-        await asyncio.to_thread(server.thread.join, 60)
-        assert not server.thread.is_alive()
+        assert await asyncio.to_thread(server.is_over.wait, 60)
         assert server.sent_bytes < server.SENT_BYTES_MAX
         (server_stats,) = client.stats()["servers"].values()
         assert server_stats["faults"] == 1

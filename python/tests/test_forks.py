@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import scripted_server
 from glasscache import AsyncClient, Client
 from glasscache.errors import ServerUnavailable
 
@@ -101,26 +102,23 @@ def test_children_get_replies_to_their_own_requests_alone(
         assert client.stats()["servers"][server.address]["noreply_failures"] == 0
 
 
-SLOW_SERVER_PROGRAM = """
-    import asyncio
+SLOW_SERVER_PROGRAM = f"""
+    import sys, threading, time
+    sys.path.insert(0, {str(Path(scripted_server.__file__).parent)!r})
+    from scripted_server import ScriptedServer
 
-    async def serve(reader, writer):
-        while line := await reader.readline():
+    def serve(connection):
+        for line in connection.makefile("rb"):
             word, *keys = line.split()
             if word == b"mn":
-                writer.write(b"MN\\r\\n")
+                connection.sendall(b"MN\\r\\n")
                 continue
-            await asyncio.sleep(0.004)
-            for key in keys:
-                writer.write(b"VALUE %s 0 %d\\r\\n%s\\r\\n" % (key, len(key), key))
-            writer.write(b"END\\r\\n")
+            time.sleep(0.004)
+            values = [b"VALUE %s 0 %d\\r\\n%s\\r\\n" % (key, len(key), key) for key in keys]
+            connection.sendall(b"".join([*values, b"END\\r\\n"]))
 
-    async def main():
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        print(server.sockets[0].getsockname()[1], flush=True)
-        await server.serve_forever()
-
-    asyncio.run(main())
+    print(ScriptedServer(serve).port, flush=True)
+    threading.Event().wait()
 """
 
 

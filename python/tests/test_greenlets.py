@@ -6,32 +6,14 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from scripted_server import Relay
 
 if TYPE_CHECKING:
     from glasscache import Server
-
-# A proxy delays each reply by 50 ms, in a process of its own, so that its sockets are not patched.
-DELAYING_PROXY = """
-    import socket, sys, threading, time
-    upstream_port, delay_s = int(sys.argv[1]), float(sys.argv[2])
-    listener = socket.create_server(("127.0.0.1", 0))
-    print(listener.getsockname()[1], flush=True)
-
-    def forward(source, target, delay_s):
-        while data := source.recv(65536):
-            time.sleep(delay_s)
-            target.sendall(data)
-        target.close()
-
-    while True:
-        connection, _ = listener.accept()
-        upstream = socket.create_connection(("127.0.0.1", upstream_port))
-        threading.Thread(target=forward, args=(connection, upstream, 0), daemon=True).start()
-        threading.Thread(target=forward, args=(upstream, connection, delay_s), daemon=True).start()
-"""
 
 GEVENT = """
     from gevent import monkey; monkey.patch_all()
@@ -123,23 +105,23 @@ PROGRAM = """
 """
 
 
+def delay_replies(chunk: bytes, is_request: bool) -> bytes:
+    """Delay each reply by 50 ms, outside of the process whose sockets are patched."""
+    if not is_request:
+        time.sleep(0.05)
+    return chunk
+
+
 @pytest.mark.parametrize(("library", "prelude"), [("gevent", GEVENT), ("eventlet", EVENTLET)])
 def test_calls_in_greenlets_wait_together_and_can_be_ended(
     library: str, prelude: str, server: Server, namespace: str
 ) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"no {library}")
-    port = server.address.rpartition(":")[2]
-    proxy_command = [sys.executable, "-c", textwrap.dedent(DELAYING_PROXY), port, "0.05"]
-    with subprocess.Popen(proxy_command, stdout=subprocess.PIPE, text=True) as proxy:
-        try:
-            assert proxy.stdout is not None
-            address = f"127.0.0.1:{proxy.stdout.readline().strip()}"
-            program = "SLACK = 2\n" + textwrap.dedent(prelude) + textwrap.dedent(PROGRAM)
-            ended = subprocess.run(
-                [sys.executable, "-c", program, address, namespace],
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
-        finally:
-            proxy.kill()
+    program = "SLACK = 2\n" + textwrap.dedent(prelude) + textwrap.dedent(PROGRAM)
+    with Relay(server.address, delay_replies) as relay:
+        ended = subprocess.run(
+            [sys.executable, "-c", program, relay.address, namespace],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
     assert (ended.stdout, ended.returncode) == ("done\n", 0), ended.stderr

@@ -10,7 +10,6 @@ import contextlib
 import http.server
 import json
 import secrets
-import socket
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client, Server
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,10 +39,8 @@ LARGE_TEXT = secrets.token_hex(3 << 20)
 @pytest.fixture(scope="module")
 def silent_address() -> Iterator[str]:
     """The address of a server that accepts connections and never replies."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(512)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    with ScriptedServer() as server:
+        yield server.address
 
 
 @pytest.fixture(params=["no server", "a silent server", "a large value"])

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,27 +36,8 @@ def run_for_envelope(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server of this binary on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    user_options = ["-u", "root"] if os.getuid() == 0 else []
-    server = subprocess.Popen(
-        [COMMAND, "serve", "-l", "127.0.0.1", "-p", str(port), *user_options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    server_address = f"127.0.0.1:{port}"
-    for _ in range(200):
-        if (
-            subprocess.run(
-                [COMMAND, "ping", "-s", server_address], capture_output=True, check=False
-            ).returncode
-            == 0
-        ):
-            break
-        time.sleep(0.05)
-    yield server_address
-    server.send_signal(signal.SIGTERM)
-    server.wait()
+    with Server() as server:
+        yield server.address
 
 
 def test_stop_prints_what_became_of_the_server() -> None:
@@ -175,30 +153,12 @@ def test_warm_prints_what_it_copied_also_where_it_fails(address: str) -> None:
         "warm", "--from", "127.0.0.1:1", "--to", address, exit_code=3
     )
     assert (failure_document["result"], failure_document["error"]["kind"]) == (None, "unreachable")
-    user_options = ["-u", "root"] if os.getuid() == 0 else []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        old_address = f"127.0.0.1:{listener.getsockname()[1]}"
-    server = subprocess.Popen(
-        [COMMAND, "serve", "-l", old_address, *user_options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(200):
-            ping = subprocess.run(
-                [COMMAND, "ping", "-s", old_address], capture_output=True, check=False
-            )
-            if ping.returncode == 0:
-                break
-            time.sleep(0.05)
-        run_for_envelope("set", "warmed", "x", "-s", old_address)
-        result = run_for_envelope("warm", "--from", old_address, "--to", address)["result"]
+    with Server() as old_server:
+        run_for_envelope("set", "warmed", "x", "-s", old_server.address)
+        result = run_for_envelope("warm", "--from", old_server.address, "--to", address)["result"]
         assert (result["copied_items"], result["end"]) == (1, "complete")
         assert run_for_envelope("get", "warmed", "-s", address)["result"][0]["value"] == "x"
         run_for_envelope("delete", "warmed", "-s", address)
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def test_web_prints_what_the_http_cache_stores(

@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import gc
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client, ClientClosed, DeadlineExceeded
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Self
 
     from glasscache import Server
 
@@ -131,20 +130,6 @@ def test_quiet_writes_arrive_before_their_loop_ends(server: Server, client: Clie
             }
 
 
-class SilentServer:
-    """Accepts connections and never replies."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-
 @pytest.mark.parametrize("on_error", ["raise", "miss"])
 @pytest.mark.parametrize("call_name", ["get", "get_many", "set", "delete", "incr", "touch"])
 def test_calls_that_wait_when_their_client_is_closed_end_in_its_own_error(
@@ -174,7 +159,7 @@ def test_calls_that_wait_when_their_client_is_closed_end_in_its_own_error(
         with pytest.raises(ClientClosed):
             await begin()
 
-    with SilentServer() as silent:
+    with ScriptedServer() as silent:
         asyncio.run(use_client(silent.address))
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socketserver
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from glasscache import AsyncClient, Client, GlasscacheError, Server, _native, discovery
+from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Generator, Iterator
 
 POLL_INTERVAL_S = 0.1
@@ -29,31 +30,20 @@ def three_servers() -> Iterator[list[Server]]:
         yield [stack.enter_context(Server(memory="16M")) for _ in range(3)]
 
 
-class Endpoint(socketserver.ThreadingTCPServer):
+class Endpoint(ScriptedServer):
     """A configuration endpoint: replies to `config get cluster` with the nodes it is given."""
 
-    allow_reuse_address = True
-    daemon_threads = True
+    def __init__(self, nodes: list[str]) -> None:
+        self.nodes, self._version = nodes, 0
+        super().__init__(self._send_configurations)
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _ConfigHandler)
-        self.nodes: list[str] = []
-        self.version = 0
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server_address[1]}"
-
-
-class _ConfigHandler(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        endpoint = self.server
-        assert isinstance(endpoint, Endpoint)
-        while self.rfile.readline() == b"config get cluster\r\n":
-            endpoint.version += 1
-            nodes = " ".join("|".join(("", *node.split(":"))) for node in endpoint.nodes)
-            configuration = f"{endpoint.version}\n{nodes}\n".encode()
-            self.wfile.write(
+    def _send_configurations(self, connection: socket.socket) -> None:
+        requests = connection.makefile("rb")
+        while requests.readline() == b"config get cluster\r\n":
+            self._version += 1
+            nodes = " ".join("|".join(("", *node.split(":"))) for node in self.nodes)
+            configuration = f"{self._version}\n{nodes}\n".encode()
+            connection.sendall(
                 b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(configuration), configuration)
             )
 
@@ -72,17 +62,12 @@ def notified_by_endpoint(
     nodes: list[str],
 ) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
     """A configuration endpoint over TCP."""
-    with Endpoint() as endpoint:
-        endpoint.nodes = nodes
-        thread = threading.Thread(target=endpoint.serve_forever)
-        thread.start()
+    with Endpoint(nodes) as endpoint:
 
         def notify(new_nodes: list[str]) -> None:
             endpoint.nodes = new_nodes
 
         yield discovery.elasticache(endpoint.address), notify
-        endpoint.shutdown()
-        thread.join()
 
 
 class ObservedCalls:

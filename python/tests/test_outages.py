@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client
+from scripted_server import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,82 +24,30 @@ OUTAGE_S = float(os.environ.get("GLASSCACHE_TEST_OUTAGE_S", "0.4"))
 THREADS = 3
 
 
-def end(connection: socket.socket) -> None:
-    """End a connection; `close` alone leaves it open while another thread waits for its input."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+class CuttableRelay(Relay):
+    """While cut it refuses and closes connections, or lets nothing pass."""
 
-
-class CuttableProxy:
-    """Forwards connections; while cut it refuses and closes them, or lets nothing pass."""
-
-    def __init__(self, upstream: str, mode: str) -> None:
-        self._upstream, self.mode = upstream, mode
-        self._connections: list[socket.socket] = []
-        self._passes = threading.Event()
-        self._passes.set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self._accept_in_background()
-
-    def _accept_in_background(self) -> None:
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        host, _, port = self._upstream.rpartition(":")
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            upstream = socket.create_connection((host, int(port)))
-            self._connections += [connection, upstream]
-            for source, target in ((connection, upstream), (upstream, connection)):
-                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                if not self._passes.is_set():
-                    return  # what came in the outage is lost
-                target.sendall(data)
-        except OSError:
-            pass
-        finally:
-            for connection in (source, target):
-                end(connection)
-                connection.close()
+    def __init__(self, server_address: str, mode: str) -> None:
+        self.mode, self._is_cut = mode, False
+        # What comes in the outage is lost.
+        super().__init__(server_address, lambda chunk, _: None if self._is_cut else chunk)
 
     def cut(self) -> None:
-        self._passes.clear()
+        self._is_cut = True
         if self.mode == "refused":
-            self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-            self._close_connections()
+            self.close()
 
     def fix(self) -> None:
-        self._close_connections()
-        self._passes.set()
+        self.drop_connections()
+        self._is_cut = False
         if self.mode == "refused":
-            self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
-            self._accept_in_background()
-
-    def _close_connections(self) -> None:
-        for connection in self._connections:
-            end(connection)
-        self._connections = []
-
-    def close(self) -> None:
-        self._listener.close()
-        self._close_connections()
+            self.listen()
 
 
 @pytest.fixture(params=["refused", "silent"])
 def proxy(request: pytest.FixtureRequest, server: Server) -> Any:
-    proxy = CuttableProxy(server.address, request.param)
-    yield proxy
-    proxy.close()
+    with CuttableRelay(server.address, request.param) as proxy:
+        yield proxy
 
 
 class AwaitedClient:
@@ -142,7 +89,7 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
 @pytest.mark.parametrize("make_client", [Client, AwaitedClient])
 @pytest.mark.parametrize("change_name", CHANGES)
 def test_a_change_that_was_not_made_in_an_outage_leaves_no_older_value(
-    change_name: str, make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+    change_name: str, make_client: Callable[..., Any], proxy: CuttableRelay, namespace: str
 ) -> None:
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
     old_value: Any = 10 if "cr" in change_name else "old"
@@ -157,7 +104,7 @@ def test_a_change_that_was_not_made_in_an_outage_leaves_no_older_value(
 
 @pytest.mark.parametrize("make_client", [Client, AwaitedClient])
 def test_what_changes_nothing_and_locks_of_others_stay(
-    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+    make_client: Callable[..., Any], proxy: CuttableRelay, namespace: str
 ) -> None:
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
     for key in ("read", "lock", "touched"):
@@ -175,11 +122,11 @@ def test_what_changes_nothing_and_locks_of_others_stay(
 
 @pytest.mark.parametrize("make_client", [Client, AwaitedClient])
 def test_a_tag_that_was_invalidated_in_an_outage_is_invalid(
-    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+    make_client: Callable[..., Any], proxy: CuttableRelay, namespace: str
 ) -> None:
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
     inner = client._client if isinstance(client, AwaitedClient) else client
-    with Client(proxy._upstream, namespace=namespace) as other:
+    with Client(proxy.server_address, namespace=namespace) as other:
         tagged = other.tagged("prices")
         assert tagged.set("k", "old")
         assert tagged.get("k") == "old"
@@ -209,7 +156,7 @@ def wait_until_up(client: Any) -> None:
 
 @pytest.mark.parametrize("make_client", [Client, AwaitedClient])
 def test_no_older_value_is_read_after_outages_under_load(
-    make_client: Callable[..., Any], proxy: CuttableProxy, namespace: str
+    make_client: Callable[..., Any], proxy: CuttableRelay, namespace: str
 ) -> None:
     """What was changed in an outage is new or gone afterwards, whichever thread reads it first."""
     client = make_client(proxy.address, timeout=0.1, on_error="miss", namespace=namespace)
@@ -223,7 +170,7 @@ def test_no_older_value_is_read_after_outages_under_load(
 class Outage:
     """An outage during which threads change keys, and after which they read them."""
 
-    def __init__(self, client: Any, proxy: CuttableProxy, prefix: str, seed: int) -> None:
+    def __init__(self, client: Any, proxy: CuttableRelay, prefix: str, seed: int) -> None:
         self._client, self._proxy, self._prefix, self._seed = client, proxy, prefix, seed
         self._old_values: dict[str, Any] = {
             f"{prefix}{number}": "old" if number % 3 else 5 for number in range(300)

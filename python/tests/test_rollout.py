@@ -6,15 +6,12 @@ Whether one is good is what the control group shows: of a forecast it is only sa
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import re
-import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from pathlib import Path
@@ -25,6 +22,7 @@ import pytest
 from glasscache import AsyncClient, Client, lab
 from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.server import find_command
+from scripted_server import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -422,51 +420,19 @@ def test_values_are_compared_with_those_of_the_server(
     )
 
 
-class MutedRelay:
-    """Passes everything on, except what the server reports of changed keys."""
-
-    def __init__(self, server_address: str) -> None:
-        """Listen; each connection has a thread for each direction."""
-        host, port = server_address.rsplit(":", 1)
-        self._server = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._connections: list[socket.socket] = []
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while self._listener.fileno() >= 0:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._server)
-            self._connections += [client, server]
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
-
-    def close(self) -> None:
-        """Close everything; threads end by that."""
-        for connection in (self._listener, *self._connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while received := source.recv(1 << 16):
-                lines = received.splitlines(keepends=True)
-                reports_change = re.compile(rb"ts=\S+ gid=\d+ type=(item|deleted)")
-                sink.sendall(b"".join(line for line in lines if not reports_change.match(line)))
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+def pass_without_reports(chunk: bytes, is_request: bool) -> bytes:
+    """Pass everything on, except what the server reports of changed keys."""
+    if is_request:
+        return chunk
+    reports_change = re.compile(rb"ts=\S+ gid=\d+ type=(item|deleted)")
+    lines = chunk.splitlines(keepends=True)
+    return b"".join(line for line in lines if not reports_change.match(line))
 
 
 def test_a_process_that_serves_values_past_the_bound_of_a_coherent_cache_disables_the_strategy(
     settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    relay = MutedRelay(settings["servers"])
+    relay = Relay(settings["servers"], pass_without_reports)
     through_relay: dict[str, Any] = settings | {"servers": relay.address, "coherent": True}
     strategy = save_strategy("strategy lru:9")
     client = Client(**through_relay, near_ttl=3600, strategy=strategy, share=0.5)

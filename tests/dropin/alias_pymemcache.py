@@ -17,11 +17,11 @@ import types
 from pathlib import Path
 from typing import Any
 
+from canned_replies import CannedReplies
 from glasscache import _native
 from glasscache.compat import pymemcache
 from glasscache.compat.pymemcache import client, exceptions, serde
 from glasscache.compat.pymemcache.client import base, hash, retrying  # noqa: A004 - pymemcache's name
-from scripted_server import ScriptedServer
 
 sys.modules.update({
     "pymemcache": pymemcache, "pymemcache.client": client, "pymemcache.client.base": base,
@@ -56,22 +56,22 @@ def _reply_bytes(reply: object) -> object:
     return reply
 
 
-def _scripted_server(replies: Any, *socket_path: str) -> ScriptedServer:
-    return ScriptedServer([_reply_bytes(reply) for reply in replies], *socket_path)
+def _server_of_replies(replies: Any, *socket_path: str) -> CannedReplies:
+    return CannedReplies([_reply_bytes(reply) for reply in replies], *socket_path)
 
 
-def _client_with_recorded_requests(client_class: Any, server: ScriptedServer, **kwargs: Any) -> Any:
+def _client_with_recorded_requests(client_class: Any, server: CannedReplies, **kwargs: Any) -> Any:
     """A client of a scripted server whose `sock` has the requests that this server received."""
     recording_class = type(
         client_class.__name__, (client_class,), {"sock": property(lambda _: server.socket())}
     )
-    return recording_class(server.address, **kwargs)
+    return recording_class(server.pymemcache_address, **kwargs)
 
 
 def _client_maker(client_class: Any, **fixed_arguments: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
         return _client_with_recorded_requests(
-            client_class, _scripted_server(mock_socket_values), **fixed_arguments, **kwargs
+            client_class, _server_of_replies(mock_socket_values), **fixed_arguments, **kwargs
         )
 
     return make_client
@@ -79,7 +79,7 @@ def _client_maker(client_class: Any, **fixed_arguments: Any) -> Any:
 
 def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
     return _client_with_recorded_requests(
-        base.Client, _scripted_server(mock_socket_values), **kwargs
+        base.Client, _server_of_replies(mock_socket_values), **kwargs
     )
 
 
@@ -87,7 +87,7 @@ def _customized_client_maker(upstream: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
     client_class = upstream.__globals__["CustomizedClient"]
     return lambda self, mock_socket_values, **kwargs: client_class(
-        _scripted_server(mock_socket_values).address, **kwargs
+        _server_of_replies(mock_socket_values).pymemcache_address, **kwargs
     )
 
 
@@ -99,8 +99,8 @@ def _is_expected_placement(addresses: list[Any]) -> bool:
 
 def _hash_client(self: Any, *replies_by_server: Any, **kwargs: Any) -> Any:
     while True:
-        servers = [_scripted_server(replies) for replies in replies_by_server]
-        addresses = [server.address for server in servers]
+        servers = [_server_of_replies(replies) for replies in replies_by_server]
+        addresses = [server.pymemcache_address for server in servers]
         if _is_expected_placement(addresses):
             return hash.HashClient(addresses, **kwargs)
 
@@ -113,7 +113,11 @@ def _unix_hash_client(self: Any, sockets: Any, *replies_by_server: Any, **kwargs
             break
     pairs = zip(replies_by_server, paths, strict=True)
     return hash.HashClient(
-        [_scripted_server(replies, socket_path).address for replies, socket_path in pairs], **kwargs
+        [
+            _server_of_replies(replies, socket_path).pymemcache_address
+            for replies, socket_path in pairs
+        ],
+        **kwargs,
     )
 
 

@@ -40,7 +40,12 @@ def run_pytest(
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
-            [str(HERE), str(work_folder), os.environ.get("PYTHONPATH", "")]
+            [
+                str(HERE),
+                str(HERE.parent / "live"),
+                str(work_folder),
+                os.environ.get("PYTHONPATH", ""),
+            ]
         ),
     }
     command = [

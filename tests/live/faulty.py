@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import random
-import socket
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scripted_server import ScriptedServer
+
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
 MODES = [
@@ -139,22 +141,18 @@ class Store:
         return mark_flags + (b" Z" if was_won and b"W" not in mark_flags else b"")
 
 
-class Session(threading.Thread):
+class Session:
     """One connection."""
 
     def __init__(self, store: Store, connection: socket.socket) -> None:
-        super().__init__(daemon=True)
         self.store, self.connection = store, connection
         self.reader = connection.makefile("rb")
 
     def run(self) -> None:
         """Replies until the client closes."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with contextlib.suppress(ValueError, IndexError):
             while line := self.reader.readline():
-                reply = self.reply_to(line.split())
-                if reply:
-                    self.connection.sendall(reply)
-        self.connection.close()
+                self.connection.sendall(self.reply_to(line.split()))
 
     def reply_to(self, request_words: list[bytes]) -> bytes:
         """Runs one command."""
@@ -327,26 +325,24 @@ class Session(threading.Thread):
         return reply + b"END\r\n"
 
 
-def serve_connections(mode: str, fault_rate: float, listener: socket.socket) -> None:
+def serve_connections(mode: str, fault_rate: float, ports: multiprocessing.Queue[int]) -> None:
     """The body of the server process."""
     store = Store(mode, fault_rate)
-    while True:
-        connection, _ = listener.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        Session(store, connection).start()
+    server = ScriptedServer(lambda connection: Session(store, connection).run())
+    ports.put(server.port)
+    threading.Event().wait()
 
 
 @contextlib.contextmanager
 def faulty_server(mode: str, fault_rate: float) -> Iterator[int]:
     """A faulty server in a process of its own; gives its port."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    ports: multiprocessing.Queue[int] = multiprocessing.Queue()
     process = multiprocessing.Process(
-        target=serve_connections, args=(mode, fault_rate, listener), daemon=True
+        target=serve_connections, args=(mode, fault_rate, ports), daemon=True
     )
     process.start()
     try:
-        yield int(listener.getsockname()[1])
+        yield ports.get()
     finally:
         process.terminate()
         process.join()
-        listener.close()

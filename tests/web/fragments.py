@@ -6,44 +6,32 @@ Usage: fragments.py [--pages 50] [--delay-ms 1]
 from __future__ import annotations
 
 import argparse
-import socket
+import pathlib
 import statistics
 import sys
-import threading
 import time
 from typing import Any
 
 from glasscache import Client, Server
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "live"))
+
+from scripted_server import Relay
+
 FRAGMENT_COUNT = 40
 
 
-class Relay:
+class DelayingRelay(Relay):
     """Passes bytes between clients and a server, each way later by half a delay; counts the requests."""
 
-    def __init__(self, address: str, delay_s: float) -> None:
-        host, port = address.rsplit(":", 1)
-        self._server_address, self._delay_s = (host, int(port)), delay_s
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.request_count = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+    def __init__(self, server_address: str, delay_s: float) -> None:
+        self.delay_s, self.request_count = delay_s, 0
+        super().__init__(server_address, self._delay)
 
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            server = socket.create_connection(self._server_address)
-            for source, target, is_request in ((client, server, True), (server, client, False)):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(
-                    target=self._forward, args=(source, target, is_request), daemon=True
-                ).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
-        while data := source.recv(1 << 20):
-            self.request_count += is_request
-            time.sleep(self._delay_s / 2)
-            target.sendall(data)
+    def _delay(self, chunk: bytes, is_request: bool) -> bytes:
+        self.request_count += is_request
+        time.sleep(self.delay_s / 2)
+        return chunk
 
 
 def jinja_page(address: str) -> tuple[Any, Any]:
@@ -81,7 +69,7 @@ def django_page(address: str) -> tuple[Any, Any]:
     )
 
 
-def measure(page_count: int, render: Any, relay: Relay) -> tuple[float, float]:
+def measure(page_count: int, render: Any, relay: DelayingRelay) -> tuple[float, float]:
     """Return the median milliseconds of a page, and its requests to the cache."""
     durations_s, requests_before = [], relay.request_count
     for _ in range(page_count):
@@ -101,7 +89,7 @@ def main() -> int:
     is_met = True
     with Server() as server:
         for name, make_page in (("Jinja2", jinja_page), ("Django", django_page)):
-            relay = Relay(server.address, options.delay_ms / 1e3)
+            relay = DelayingRelay(server.address, options.delay_ms / 1e3)
             render, prefetch = make_page(relay.address)
 
             def render_prefetched(render: Any = render, prefetch: Any = prefetch) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client
 from glasscache.web import CacheASGI, CacheSettings, CacheWSGI
+from scripted_server import ScriptedServer
 
 from web.harness import FailingClient, Origin, key_of_url, send_request
 from web.test_wsgi import Origin as WSGIOrigin
@@ -25,21 +23,8 @@ TIMEOUT_S = 0.2
 @pytest.fixture
 def silent_server() -> Iterator[str]:
     """Return the address of a server that accepts connections, reads, and never replies."""
-    accepted_connections: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    accepted_connections.append(listener.accept()[0])
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(30)
-    for connection in accepted_connections:
-        connection.close()
+    with ScriptedServer() as server:
+        yield server.address
 
 
 async def test_a_silent_store_never_fails_a_response(silent_server: str) -> None:

@@ -1,12 +1,15 @@
-"""A server that sends scripted replies over TCP, one for each classic command it gets."""
+"""A server that sends canned replies, one for each classic command it gets."""
 
 from __future__ import annotations
 
 import re
-import socket
-import threading
 import time
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+from scripted_server import ScriptedServer
+
+if TYPE_CHECKING:
+    import socket
 
 _META_COMMAND = re.compile(rb"^(mg|ms|md|ma|mn|me)\b")
 _STORAGE_COMMANDS = (b"set", b"add", b"replace", b"append", b"prepend", b"cas")
@@ -15,36 +18,26 @@ _MULTI_LINE_START = re.compile(rb"(VALUE|STAT|ITEM|END)\b")
 _CLOSE_TIMEOUT_S = 0.2
 
 
-class ScriptedServer:
-    """Listens on a port of its own; its thread ends when the replies are sent and the client disconnected.
+class CannedReplies(ScriptedServer):
+    """Sends the next reply for each command; a connection ends when none is left.
 
     A reply that is not bytes (an exception that the mocked socket would raise) closes
     the connection instead.
     """
 
     def __init__(self, replies: list[object], socket_path: str | None = None) -> None:
-        self._replies = list(replies)
+        self._canned_replies = list(replies)
         self.requests = b""
-        self.open_connections = 0
-        if socket_path is None:
-            self._listener = socket.create_server(("127.0.0.1", 0))
-            self.address: object = ("127.0.0.1", self._listener.getsockname()[1])
-        else:
-            self._listener = socket.create_server(socket_path, family=socket.AF_UNIX)
-            self.address = socket_path
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__(self._reply_to_requests, socket_path)
 
-    def _serve(self) -> None:
-        while True:
-            connection, _ = self._listener.accept()
-            self.open_connections += 1
-            with connection, connection.makefile("rb") as request_stream:
-                try:
-                    self._serve_connection(connection, request_stream)
-                except OSError:
-                    pass
-                finally:
-                    self.open_connections -= 1
+    @property
+    def pymemcache_address(self) -> object:
+        """The address as pymemcache has it."""
+        return self._path or ("127.0.0.1", self.port)
+
+    def _reply_to_requests(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as request_stream:
+            self._serve_connection(connection, request_stream)
 
     def _serve_connection(self, connection: socket.socket, request_stream: BinaryIO) -> None:
         while line := request_stream.readline():
@@ -60,15 +53,15 @@ class ScriptedServer:
             if reply is None:
                 return  # No reply is left: the connection ends, as a mock's does.
             connection.sendall(reply)
-            if self._replies and not isinstance(self._replies[0], bytes):
-                self._replies.pop(0)
+            if self._canned_replies and not isinstance(self._canned_replies[0], bytes):
+                self._canned_replies.pop(0)
                 return
 
     def _next_reply(self, command: bytes) -> bytes | None:
         """Take the reply to one command from the front of the scripted replies."""
         reply_start = b""
-        while self._replies and isinstance(self._replies[0], bytes):
-            reply_start += self._replies.pop(0)
+        while self._canned_replies and isinstance(self._canned_replies[0], bytes):
+            reply_start += self._canned_replies.pop(0)
             has_several_lines = command in _MULTI_LINE_COMMANDS and (
                 not reply_start or _MULTI_LINE_START.match(reply_start)
             )
@@ -78,18 +71,18 @@ class ScriptedServer:
                 if command not in (*_STORAGE_COMMANDS, *_MULTI_LINE_COMMANDS):
                     return reply_start  # As it was given, with what follows the reply.
                 if rest:
-                    self._replies.insert(0, rest)
+                    self._canned_replies.insert(0, rest)
                 return reply + has_end
-        if not reply_start and self._replies:
-            self._replies.pop(0)
+        if not reply_start and self._canned_replies:
+            self._canned_replies.pop(0)
         return reply_start or None
 
     def socket(self) -> RecordedRequests | None:
         """The recorded requests, as from a mocked socket; None when the client has closed its connection."""
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-        while self.open_connections and time.monotonic() < deadline:
+        while self.connections and time.monotonic() < deadline:
             time.sleep(0.005)
-        return RecordedRequests(self.requests) if self.open_connections else None
+        return RecordedRequests(self.requests) if self.connections else None
 
 
 class RecordedRequests:
