@@ -1,9 +1,8 @@
 //! `bench TARGET` against real servers, and against a peer that lies.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::process::Output;
 
+use glasscache_peers::{Direction, Peer};
 use serde_json::Value;
 
 use crate::server::{Server, glasscache};
@@ -28,7 +27,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let mut unix_server_command = glasscache();
     unix_server_command.args(["serve", "-u", "root", "-s"]).arg(&socket);
     let mut unix_server = unix_server_command.stderr(std::process::Stdio::null()).spawn().unwrap();
@@ -70,7 +69,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
 
 /// Every kind of load in binary on a server that speaks nothing else.
 fn assert_binary_load_is_correct(server: &Server) {
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let mix_arguments = ["--mix", "get=4,multi-get=2,set=2,delete=1"];
     for arguments in [
         // Misses within and at the end of the quiet gets.
@@ -101,7 +100,7 @@ fn a_server_for_binary_alone_is_measured_in_binary() {
     let server = Server::start(&["-B", "binary"]);
     assert_binary_load_is_correct(&server);
     // In text the message names the option that is needed.
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = run_bench(&[&address]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{message}");
@@ -119,7 +118,7 @@ fn a_memcached_for_binary_alone_is_measured_in_binary() {
 #[test]
 fn a_server_without_binary_is_named_as_such() {
     let server = Server::start(&["-B", "ascii"]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = run_bench(&[&address, "--protocol", "binary"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{message}");
@@ -130,7 +129,7 @@ fn a_server_without_binary_is_named_as_such() {
 #[test]
 fn two_targets_have_a_ratio_with_its_interval() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let result =
         parse_result(&run_bench(&[&address, "--vs", &address, "--rate", "2000", "--json"]));
     for percentile in ["50", "99"] {
@@ -153,41 +152,25 @@ fn a_search_reports_what_it_tried_on_an_embedded_server() {
 #[test]
 fn wrong_values_are_a_finding() {
     // Stores anything, and replies to each get with a value that nobody stored.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for accepted in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(accepted.try_clone().unwrap());
-                let mut writer = accepted;
-                let mut line = Vec::new();
-                while reader.read_until(b'\n', &mut line).is_ok_and(|read_bytes| read_bytes > 0) {
-                    let words: Vec<String> = String::from_utf8_lossy(&line)
-                        .split_whitespace()
-                        .map(str::to_owned)
-                        .collect();
-                    let reply = match words.first().map(String::as_str) {
-                        Some("version") => "VERSION 1\r\n".to_owned(),
-                        Some("stats") => "END\r\n".to_owned(),
-                        Some("delete") => "DELETED\r\n".to_owned(),
-                        Some("set") => {
-                            let mut value = vec![0; words[4].parse::<usize>().unwrap() + 2];
-                            std::io::Read::read_exact(&mut reader, &mut value).unwrap();
-                            "STORED\r\n".to_owned()
-                        }
-                        Some("get") => {
-                            format!("VALUE {} 0 100\r\n{}\r\nEND\r\n", words[1], "x".repeat(100))
-                        }
-                        _ => return,
-                    };
-                    line.clear();
-                    if writer.write_all(reply.as_bytes()).is_err() {
-                        return;
-                    }
+    let peer = Peer::start(|mut connection| {
+        loop {
+            let line = connection.read_line()?;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let reply = match words[..] {
+                ["version"] => "VERSION 1\r\n".to_owned(),
+                ["stats", ..] => "END\r\n".to_owned(),
+                ["delete", ..] => "DELETED\r\n".to_owned(),
+                ["set", _, _, _, value_bytes, ..] => {
+                    connection.read_exactly(value_bytes.parse::<usize>().unwrap() + 2)?;
+                    "STORED\r\n".to_owned()
                 }
-            });
+                ["get", key, ..] => format!("VALUE {key} 0 100\r\n{:x<100}\r\nEND\r\n", ""),
+                _ => return Ok(()),
+            };
+            connection.write(reply)?;
         }
     });
+    let address = peer.address().to_string();
     let output = run_bench(&[&address, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let result = parse_result(&output);
@@ -197,38 +180,15 @@ fn wrong_values_are_a_finding() {
 
 /// Passes connections on to a server, and flips a bit of byte 50 of each value that a chunk begins with.
 fn start_bit_flipping_relay(server: &Server) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let port = server.port();
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let server_stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-            let (mut requests, mut to_server) =
-                (client.try_clone().unwrap(), server_stream.try_clone().unwrap());
-            std::thread::spawn(move || {
-                let _ = std::io::copy(&mut requests, &mut to_server);
-                let _ = to_server.shutdown(std::net::Shutdown::Both);
-            });
-            std::thread::spawn(move || pass_with_flipped_bits(server_stream, client));
+    let relay = Peer::relay(server.address().parse().unwrap(), |direction, mut chunk| {
+        let line_end = chunk.iter().position(|&byte| byte == b'\n').unwrap_or(0);
+        let is_value = direction == Direction::Reply && chunk.starts_with(b"VALUE ");
+        if let Some(byte) = chunk.get_mut(line_end + 50).filter(|_| is_value) {
+            *byte ^= 1;
         }
+        Some(chunk)
     });
-    address
-}
-
-fn pass_with_flipped_bits(mut server: std::net::TcpStream, mut client: std::net::TcpStream) {
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(length @ 1..) = std::io::Read::read(&mut server, &mut buffer) {
-        if buffer.starts_with(b"VALUE ")
-            && let Some(line_end) = buffer[..length].iter().position(|&byte| byte == b'\n')
-            && line_end + 50 < length
-        {
-            buffer[line_end + 50] ^= 1;
-        }
-        if client.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-    }
-    let _ = client.shutdown(std::net::Shutdown::Both);
+    relay.address().to_string()
 }
 
 #[test]
@@ -264,7 +224,7 @@ fn a_variable_that_names_a_memcached_excludes_no_option() {
 #[test]
 fn a_read_test_whose_gets_mostly_miss_warns() {
     let server = Server::start(&["-m", "4"]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = glasscache()
         .args(["bench", &address, "--for", "300ms", "--warm-up", "50ms", "--json"])
         .args(["--keys", "20000", "--size", "1000", "--connections", "2"])
@@ -292,9 +252,9 @@ fn check_disconnect_midway(is_compared: bool) {
     let page_path = folder.path().join("bench.html");
     std::fs::write(&page_path, "old").unwrap();
     let first_server = Server::start(&[]);
-    let first_address = format!("127.0.0.1:{}", first_server.port());
+    let first_address = first_server.address();
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let targets: &[&str] =
         if is_compared { &[&first_address, "--vs", &address] } else { &[&address] };
     let bench = glasscache()

@@ -42,7 +42,7 @@ fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
         (0..300).map(|row| format!("page:{},{}\n", row % 90, 10 + row % 90)).collect();
     let trace = write_file(folder.path(), "t.csv", &format!("key,size\n{}", rows.concat()));
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let popularity = format!("trace:{trace}");
     let output =
         run_bench(&address, &["--popularity", &popularity, "--size", "trace", "--threads", "2"]);
@@ -63,7 +63,7 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
         (0..200).map(|row| format!("GET /page/{} {}\n", row % 70, 10 + row % 70)).collect();
     let log_file = write_file(folder.path(), "access.log", &lines.concat());
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let cases: [(&str, &[&str]); 2] = [
         (&csv_file, &["--key-column", "url", "--size-column", "length"]),
         (&log_file, &["--regex", r"GET (?P<key>\S+) (?P<size>\d+)"]),
@@ -83,7 +83,7 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
 fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     for index in 0..4 {
         let key = format!("key{index}");
         let set_status =
@@ -116,7 +116,7 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let (log_path, table_path) = (folder.path().join("run.hlog"), folder.path().join("run.hgrm"));
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = run_bench(
         &address,
         &[
@@ -155,7 +155,7 @@ fn inputs_without_effect_or_in_conflict_are_refused() {
     let file_of_other_columns = write_file(folder.path(), "o.csv", "a,b\n1,2\n");
     let broken_histogram = write_file(folder.path(), "b.csv", "size,count\n10,x\n");
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let trace = format!("trace:{file_without_sizes}");
     let find_refusal = |arguments: &[&str]| parse_refusal(&run_bench(&address, arguments));
     let cases: [(&[&str], i32, &str); 8] = [

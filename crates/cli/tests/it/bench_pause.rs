@@ -36,7 +36,7 @@ fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_tim
     let seconds = read_setting("GLASSCACHE_TEST_PAUSE_SECONDS", 4);
     let rate = read_setting("GLASSCACHE_TEST_PAUSE_RATE", 2_000);
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let pid = request_pid(&address);
     // Few connections: in a pause each has one request in flight, and all others wait to be sent.
     let bench = glasscache()

@@ -36,7 +36,7 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let result =
         parse_result(&run_codec(&[path.to_str().unwrap(), "--server", &address, "--json"]));
     let rows = result["rows"].as_array().unwrap();
@@ -131,7 +131,7 @@ fn the_codec_in_use_is_kept_where_no_other_is_better() {
 #[test]
 fn values_of_a_server_are_grouped_by_key_prefix() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     for index in 0..20 {
         for prefix in ["user", "page"] {
             let (key, value) = (format!("{prefix}:{index}"), "abc".repeat(300));

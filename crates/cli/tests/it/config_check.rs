@@ -108,10 +108,8 @@ const ALL_SETTINGS: &[&str] = &[
 fn make_folder() -> (Files, TempDir) {
     let files = Files::new();
     let folder = tempfile::tempdir().unwrap();
-    let issuer = files.write_authority("ca.pem");
-    for (name, last_year) in [("server", 2099), ("other", 2099), ("old", 2021)] {
-        files.sign(&issuer, name, last_year);
-    }
+    files.authority.sign("other", 2099);
+    files.authority.sign("old", 2021);
     let path = |name: &str| files.path(name);
     for (name, text) in [
         ("secret", "app:secret word\n"),

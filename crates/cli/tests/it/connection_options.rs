@@ -105,20 +105,15 @@ fn start_on_socket(path: &Path) -> Server {
 #[test]
 fn each_command_reaches_each_kind_of_server() {
     let files = Files::new();
-    let issuer = files.write_authority("ca.pem");
-    files.sign(&issuer, "server", 2099);
-    files.sign(&issuer, "client", 2099);
+    files.authority.sign("client", 2099);
     let folder = files.path("").display().to_string();
     for kind in kinds(&files) {
         let flags: Vec<&str> = kind.server_flags.iter().map(String::as_str).collect();
         let is_unix = kind.name == "unix socket";
         let server =
             if is_unix { start_on_socket(&files.path("socket")) } else { Server::start(&flags) };
-        let address = if is_unix {
-            files.path("socket").display().to_string()
-        } else {
-            format!("127.0.0.1:{}", server.port())
-        };
+        let address =
+            if is_unix { files.path("socket").display().to_string() } else { server.address() };
         for (command_line, expected) in commands(folder.trim_end_matches('/')) {
             let output = run(&command_line, &address, &kind, &kind.options);
             let text = text_of(&output);
@@ -171,14 +166,12 @@ fn each_command_reaches_each_kind_of_memcached() {
         return;
     };
     let files = Files::new();
-    let issuer = files.write_authority("ca.pem");
-    files.sign(&issuer, "server", 2099);
-    files.sign(&issuer, "client", 2099);
+    files.authority.sign("client", 2099);
     let folder = files.path("").display().to_string();
     for kind in kinds_of_memcached(&files) {
         let flags: Vec<&str> = kind.server_flags.iter().map(String::as_str).collect();
         let server = Server::memcached_with(&path, &flags);
-        let address = format!("127.0.0.1:{}", server.port());
+        let address = server.address();
         for (command_line, expected) in commands(folder.trim_end_matches('/')) {
             // memcached 1.6.18 refuses a resumed session of a client with a certificate, and these connect repeatedly.
             let resumes = command_line.starts_with("bench") || command_line.starts_with("profile");
@@ -213,15 +206,13 @@ fn a_server_is_named_in_one_way_at_a_time() {
 #[test]
 fn options_come_from_the_environment_too_and_contradictions_are_refused() {
     let files = Files::new();
-    let issuer = files.write_authority("ca.pem");
-    files.sign(&issuer, "server", 2099);
     let path = |name: &str| files.path(name).display().to_string();
     let certificate =
         format!("ssl_chain_cert={},ssl_key={}", path("server.crt"), path("server.key"));
     let server = Server::start(&["-Z", "-o", &certificate, "-Y", &path("users")]);
     let ping = |variables: &[(&str, &str)]| {
         let mut command = glasscache();
-        command.args(["ping", "--login", &format!("127.0.0.1:{}", server.port())]);
+        command.args(["ping", "--login", &server.address()]);
         command.envs(variables.iter().copied()).output().unwrap()
     };
     let authority = path("ca.pem");
@@ -253,7 +244,7 @@ fn an_unreachable_server_hides_no_statistics_of_others() {
         let output = glasscache().args(arguments).output().unwrap();
         let text = text_of(&output);
         assert_eq!(output.status.code(), Some(3), "{text}");
-        assert!(text.contains(&format!("127.0.0.1:{}", server.port())), "{text}");
+        assert!(text.contains(&server.address()), "{text}");
         assert!(text.contains("127.0.0.1:1 ("), "{text}");
     }
 }

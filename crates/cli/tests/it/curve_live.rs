@@ -7,7 +7,7 @@ use crate::server::{Server, glasscache};
 #[test]
 fn a_server_that_has_just_started_reports_why_it_has_no_curve() {
     let server = Server::start(&["-m", "64"]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = glasscache().args(["curve", &address, "--live", "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let result = &document["result"];
@@ -26,7 +26,7 @@ fn a_server_without_a_curve_is_named_as_such() {
         return;
     };
     let server = Server::memcached(&path);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = glasscache().args(["curve", &address, "--live"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("only a glasscache has"), "{message}");

@@ -259,8 +259,7 @@ fn several_servers_are_sorted_by_importance_and_a_dead_one_leaves_the_others() {
     for server in [&without_ttl, &too_large] {
         read(&mut server.connect(), 1000);
     }
-    let [first, second] =
-        [&without_ttl, &too_large].map(|server| format!("127.0.0.1:{}", server.port()));
+    let [first, second] = [&without_ttl, &too_large].map(Server::address);
     let (code, document) = run_doctor(&[&first, "127.0.0.1:1", &second, "--light"]);
     let ids: Vec<&Value> =
         document["result"]["findings"].as_array().unwrap().iter().map(|row| &row["id"]).collect();

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use glasscache_peers::Authority;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,35 +22,16 @@ const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 /// An authority, the certificate of a server, and the file with its users.
 pub(crate) struct Files {
     folder: TempDir,
+    pub(crate) authority: Authority,
 }
 
 impl Files {
     pub(crate) fn new() -> Files {
-        let files = Files { folder: tempfile::tempdir().unwrap() };
-        let issuer = files.write_authority("ca.pem");
-        files.sign(&issuer, "server", 2099);
-        fs::write(files.path("users"), "app:secret word\n").unwrap();
-        files
-    }
-
-    /// A new authority, whose certificate is written.
-    pub(crate) fn write_authority(&self, name: &str) -> Issuer<'static, KeyPair> {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        fs::write(self.path(name), params.self_signed(&key).unwrap().pem()).unwrap();
-        Issuer::new(params, key)
-    }
-
-    /// A new certificate, valid until the end of `last_year`, and its key.
-    pub(crate) fn sign(&self, issuer: &Issuer<'_, KeyPair>, name: &str, last_year: i32) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.not_after = date_time_ymd(last_year, 12, 31);
-        let certificate = params.signed_by(&key, issuer).unwrap();
-        fs::write(self.path(&format!("{name}.crt")), certificate.pem()).unwrap();
-        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "ca");
+        authority.sign("server", 2099);
+        fs::write(folder.path().join("users"), "app:secret word\n").unwrap();
+        Files { folder, authority }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -84,10 +65,6 @@ impl Files {
         command.arg("--tls").arg("--tls-ca").arg(self.path("ca.pem"));
         command.args(["--tls-name", "localhost"]);
     }
-}
-
-fn format_address(server: &Server) -> String {
-    format!("127.0.0.1:{}", server.port())
 }
 
 fn add_login(command: &mut Command) {
@@ -158,7 +135,7 @@ fn assert_load_in_protocol_is_correct(
     ] {
         let new_command = |window: &str| {
             let mut command = glasscache();
-            command.args(["bench", &format_address(server), "--for", window, "--json"]);
+            command.args(["bench", &server.address(), "--for", window, "--json"]);
             command.args(["--warm-up", "100ms", "--connections", "4"]);
             command.args(["--protocol", protocol]);
             command.args(["--mix", "get=6,multi-get=1,set=2,delete=1", "--fill"]);
@@ -211,10 +188,10 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
     for new_command in [new_bench, new_profile] {
         let arguments = ["--protocol", "binary", "--json"];
         // Without a login it is refused, by a server that reports its version before.
-        let mut refused_command = new_command(&format_address(&server), &arguments, "300ms");
+        let mut refused_command = new_command(&server.address(), &arguments, "300ms");
         let text = read_failure(&refused_command.output().unwrap(), 3);
         assert!(text.contains("wants a login before"), "{text}");
-        let mut command = new_command(&format_address(&server), &arguments, "300ms");
+        let mut command = new_command(&server.address(), &arguments, "300ms");
         command.current_dir(files.folder.path());
         command.args(["--user", user]).env("GLASSCACHE_PASSWORD", "secret word");
         assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
@@ -250,7 +227,7 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
     let files = Files::new();
     let server = files.serve_with_sasl();
     let new_command = || {
-        let mut command = new_refused_bench(&format_address(&server), &["--protocol", "binary"]);
+        let mut command = new_refused_bench(&server.address(), &["--protocol", "binary"]);
         files.trust(&mut command);
         command
     };
@@ -266,7 +243,7 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
 fn two_encrypted_targets_have_a_ratio_of_cpu() {
     let files = Files::new();
     let (first, second) = (files.serve(), files.serve());
-    let (first_address, second_address) = (format_address(&first), format_address(&second));
+    let (first_address, second_address) = (first.address(), second.address());
     let new_command = |window: &str| {
         let mut command = new_bench(&first_address, &["--vs", &second_address, "--json"], window);
         files.trust(&mut command);
@@ -283,7 +260,7 @@ fn two_encrypted_targets_have_a_ratio_of_cpu() {
 fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() {
     let files = Files::new();
     let server = files.serve();
-    let target = format_address(&server);
+    let target = server.address();
     // Without TLS, where the server encrypts.
     let text = read_failure(&new_refused_bench(&target, &[]).output().unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
@@ -321,7 +298,7 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     assert!(text.contains("the login was refused: CLIENT_ERROR"), "{text}");
     // TLS, where the server does not encrypt.
     let plain_server = Server::start(&[]);
-    let mut command = new_refused_bench(&format_address(&plain_server), &[]);
+    let mut command = new_refused_bench(&plain_server.address(), &[]);
     files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
     let reason = "the TLS handshake failed: the server does not encrypt";
@@ -349,22 +326,6 @@ fn options_of_an_encrypted_server_without_one_are_refused() {
     }
 }
 
-#[test]
-fn profile_over_tls_with_a_login_reads_every_value() {
-    let files = Files::new();
-    let server = files.serve();
-    let mut command = glasscache();
-    command.current_dir(files.folder.path());
-    command.args(["profile", &format_address(&server), "--json", "--calls", "100"]);
-    command.args(["--sizes", "1,100000", "--widths", "1,10"]);
-    files.trust(&mut command);
-    add_login(&mut command);
-    let result = parse_result(&command.output().unwrap());
-    assert_eq!(result["wrong_values"], 0);
-    assert_eq!(result["tls"], true);
-    assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
-}
-
 fn new_profile(target: &str, arguments: &[&str], _window: &str) -> Command {
     let mut command = glasscache();
     command.args(["profile", target, "--calls", "100"]);
@@ -377,36 +338,23 @@ fn new_profile(target: &str, arguments: &[&str], _window: &str) -> Command {
 fn profile_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
     let files = Files::new();
     let (first, second) = (files.serve_with_sasl(), files.serve_with_sasl());
-    let arguments = ["--protocol", "binary", "--json", "--vs", &format_address(&second)];
-    let mut command = new_profile(&format_address(&first), &arguments, "");
+    let arguments = ["--protocol", "binary", "--json", "--vs", &second.address()];
+    let mut command = new_profile(&first.address(), &arguments, "");
     command.current_dir(files.folder.path());
     files.trust(&mut command);
     add_login(&mut command);
     let result = parse_result(&command.output().unwrap());
     assert_eq!(result["wrong_values"], 0);
-    assert_eq!(result["protocol"], "binary");
+    assert_eq!((&result["protocol"], &result["tls"]), (&"binary".into(), &true.into()));
+    assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
     assert!(result["ratio"]["50"]["value"].as_f64() > Some(0.0));
-}
-
-#[test]
-fn profile_verifies_the_name_that_the_address_has() {
-    let files = Files::new();
-    let server = files.serve();
-    let mut command = glasscache();
-    command.current_dir(files.folder.path());
-    let by_name = format!("localhost:{}", server.port());
-    command.args(["profile", &by_name, "--json", "--calls", "40"]);
-    command.args(["--sizes", "10", "--widths", "1", "--tls", "--tls-ca"]);
-    command.arg(files.path("ca.pem"));
-    add_login(&mut command);
-    assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
 }
 
 /// Copies between two servers, both of which encrypt and want a login, or the one that `encrypted_side` names alone.
 fn run_warm(files: &Files, from: &Server, to: &Server, encrypted_side: Option<&str>) -> Value {
     let mut command = glasscache();
-    command.args(["warm", "--json", "--from", &format_address(from)]);
-    command.args(["--to", &format_address(to)]);
+    command.args(["warm", "--json", "--from", &from.address()]);
+    command.args(["--to", &to.address()]);
     files.trust(&mut command);
     add_login(&mut command);
     if let Some(side) = encrypted_side {
@@ -454,9 +402,8 @@ fn build_old_hello() -> Vec<u8> {
 #[test]
 fn each_handshake_that_fails_is_logged_with_its_reason() {
     let files = Files::new();
-    let client_authority = files.write_authority("clients.pem");
-    files.sign(&client_authority, "expired", 2020);
-    files.sign(&files.write_authority("others.pem"), "foreign", 2099);
+    Authority::new(files.folder.path(), "clients").sign("expired", 2020);
+    Authority::new(files.folder.path(), "others").sign("foreign", 2099);
     let [enable, option, certificate_options] = files.tls_flags();
     let authority_path = files.path("clients.pem");
     let options =
@@ -479,7 +426,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
         (Some("expired"), "invalid peer certificate: certificate expired"),
         (Some("foreign"), "invalid peer certificate: UnknownIssuer"),
     ] {
-        let mut command = new_refused_bench(&format_address(&server), &[]);
+        let mut command = new_refused_bench(&server.address(), &[]);
         files.trust(&mut command);
         if let Some(name) = client {
             command.arg("--tls-cert").arg(files.path(&format!("{name}.crt")));

@@ -1,23 +1,17 @@
 //! Commands that read from a server, at an address where a web server listens.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use glasscache_peers::Peer;
 
 use crate::server::glasscache;
 
 /// The address of a peer that replies to whatever it receives with `reply`, and closes.
 fn start_peer(reply: impl Into<String>) -> String {
     let reply = reply.into();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut request = [0; 256];
-            let _ = stream.read(&mut request);
-            let _ = stream.write_all(reply.as_bytes());
-        }
+    let peer = Peer::start(move |mut connection| {
+        connection.read_chunk()?;
+        connection.write(&reply)
     });
-    address
+    peer.address().to_string()
 }
 
 /// Exit code and message of a command.

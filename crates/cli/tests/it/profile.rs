@@ -1,9 +1,9 @@
-//! `profile` against real servers, and against peers that are not memcached servers.
+//! `profile` against real servers, and through a relay that breaks off.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::process::Output;
+use std::sync::atomic::{AtomicI64, Ordering};
 
+use glasscache_peers::{Direction, Peer};
 use serde_json::Value;
 
 use crate::server::{Server, glasscache};
@@ -21,19 +21,11 @@ fn parse_document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A listener that passes each connection to `serve`; its address.
-fn start_peer(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
-    address
-}
-
 #[test]
 fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output =
         run_profile(folder.path(), &[&address, "--vs", &address, "--json", "--html", "p.html"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -65,7 +57,7 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
 fn profiles_a_server_for_binary_alone() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&["-B", "binary"]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = run_profile(folder.path(), &[&address, "--protocol", "binary", "--json"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
@@ -88,53 +80,19 @@ fn profiles_an_embedded_server_and_prints_the_conclusion_first() {
 }
 
 #[test]
-fn a_target_that_is_a_web_server_is_named_as_such() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = start_peer(|mut socket| {
-        let _ = socket.read(&mut [0; 64]);
-        let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n");
-    });
-    let output = run_profile(folder.path(), &[&address, "--json"]);
-    assert_eq!(output.status.code(), Some(4));
-    let error = &parse_document(&output)["error"];
-    let message = error["message"].as_str().unwrap();
-    assert!(
-        message.contains("is not a memcached server") && message.contains("HTTP/1.1 400"),
-        "{message}"
-    );
-}
-
-#[test]
 fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("latency.json"), "old").unwrap();
     let server = Server::start(&[]);
-    let port = server.port();
-    // A proxy that lets some traffic through and then closes everything.
-    let remaining_bytes = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(25_000));
-    let address = start_peer(move |mut client| {
-        let remaining_bytes = remaining_bytes.clone();
-        std::thread::spawn(move || {
-            let Ok(mut server) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
-                return;
-            };
-            let (mut to_client, mut from_server) =
-                (client.try_clone().unwrap(), server.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
-            let mut buffer = [0; 4096];
-            while let Ok(read_bytes @ 1..) = client.read(&mut buffer) {
-                if remaining_bytes
-                    .fetch_sub(read_bytes as i64, std::sync::atomic::Ordering::Relaxed)
-                    < 0
-                    || server.write_all(&buffer[..read_bytes]).is_err()
-                {
-                    break;
-                }
-            }
-            let _ = client.shutdown(std::net::Shutdown::Both);
-            let _ = server.shutdown(std::net::Shutdown::Both);
-        });
+    // Some traffic passes, and then everything is closed.
+    let remaining_bytes = AtomicI64::new(25_000);
+    let relay = Peer::relay(server.address().parse().unwrap(), move |direction, chunk| {
+        let is_reply = direction == Direction::Reply;
+        let used_bytes = chunk.len() as i64;
+        let passes = is_reply || remaining_bytes.fetch_sub(used_bytes, Ordering::Relaxed) >= 0;
+        passes.then_some(chunk)
     });
+    let address = relay.address().to_string();
     let output = run_profile(folder.path(), &[&address, "--json"]);
     let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(3), "{document}");

@@ -1,9 +1,10 @@
 //! `record` over real sockets, against a server that prints known lines and then closes the connection.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;
+use std::sync::mpsc::channel;
+
+use glasscache_peers::Peer;
 
 use super::server::glasscache;
 
@@ -18,19 +19,16 @@ ts=5.30 gid=4 type=item_get key=user:1 status=found clsid=1 cfd=25 size=5
 
 /// Records into `file` from a server whose whole reply is `reply`.
 fn run_record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut request = [0; 26];
-        stream.read_exact(&mut request).unwrap();
-        stream.write_all(reply.as_bytes()).unwrap();
-        request
+    let (sender, requests) = channel();
+    let peer = Peer::start(move |mut connection| {
+        sender.send(connection.read_line()?).unwrap();
+        connection.write(reply)
     });
+    let address = peer.address().to_string();
     let mut command = glasscache();
     command.args(["record", &address, "--for", "10m", "--out"]);
     let output = command.arg(file).args(arguments).output().unwrap();
-    assert_eq!(&server.join().unwrap(), b"watch fetchers mutations\r\n");
+    assert_eq!(requests.recv().unwrap(), "watch fetchers mutations");
     output
 }
 
@@ -55,24 +53,20 @@ fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
 
 #[test]
 fn lines_that_the_servers_threads_dropped_are_reported_as_skipped() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let server = std::thread::spawn(move || {
-        let (mut watch, _) = listener.accept().unwrap();
-        watch.read_exact(&mut [0; 26]).unwrap();
-        watch.write_all(LINES.as_bytes()).unwrap();
-        for dropped in [10, 17] {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; 7]).unwrap();
-            let stats = format!("STAT pid 1\r\nSTAT log_worker_dropped {dropped}\r\nEND\r\n");
-            stream.write_all(stats.as_bytes()).unwrap();
+    let peer = Peer::start_numbered(|number, mut connection| {
+        connection.read_line()?;
+        if number == 0 {
+            connection.write(LINES)?;
+            return connection.wait_for_end();
         }
+        let dropped = if number == 1 { 10 } else { 17 };
+        connection.write(format!("STAT pid 1\r\nSTAT log_worker_dropped {dropped}\r\nEND\r\n"))
     });
+    let address = peer.address().to_string();
     let folder = tempfile::tempdir().unwrap();
     let mut command = glasscache();
     command.args(["--json", "record", &address, "--for", "300ms", "--out"]);
     let output = command.arg(folder.path().join("trace.csv")).output().unwrap();
-    server.join().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({ "gets": 2, "writes": 1, "skipped_lines": 2 + 7 });
     assert_eq!(document["result"], expected);

@@ -57,14 +57,10 @@ fn expect_reply(stream: &mut TcpStream, commands: &[u8], expected_reply: &[u8]) 
     assert_eq!(String::from_utf8_lossy(&received), String::from_utf8_lossy(expected_reply));
 }
 
-fn format_address(server: &Server) -> String {
-    format!("127.0.0.1:{}", server.port())
-}
-
 /// Sends text, meta and pipelines through the proxy, and checks the log.
 fn assert_commands_and_keys_are_recorded(server: &Server) {
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &format_address(server), &["--gap", "100000"]);
+    let proxy = Proxy::start(folder.path(), &server.address(), &["--gap", "100000"]);
     let mut first = connect(&proxy.address);
     expect_reply(
         &mut first,
@@ -118,7 +114,7 @@ fn a_program_of_memcached_is_recorded_alike() {
 fn large_values_pass_in_both_directions() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &format_address(&server), &[]);
+    let proxy = Proxy::start(folder.path(), &server.address(), &[]);
     let value = vec![b'v'; 900_000];
     let mut stream = connect(&proxy.address);
     expect_reply(
@@ -142,7 +138,7 @@ fn large_values_pass_in_both_directions() {
 fn a_connection_in_binary_is_passed_on_and_counted() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &format_address(&server), &[]);
+    let proxy = Proxy::start(folder.path(), &server.address(), &[]);
     let mut noop = [0; 24];
     (noop[0], noop[1]) = (0x80, 0x0a);
     let mut reply = noop;
@@ -169,7 +165,7 @@ fn without_a_server_connections_are_closed_and_counted() {
 fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let server = Server::start(&[]);
     let not_a_folder = tempfile::NamedTempFile::new().unwrap();
-    let proxy = Proxy::start(not_a_folder.path(), &format_address(&server), &["--gap", "100000"]);
+    let proxy = Proxy::start(not_a_folder.path(), &server.address(), &["--gap", "100000"]);
     let mut stream = connect(&proxy.address);
     expect_reply(&mut stream, b"get a\r\n", b"END\r\n");
     expect_reply(&mut stream, b"get b\r\n", b"END\r\n");

@@ -32,7 +32,7 @@ fn run_successfully(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 fn run_replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
-    run_replay_on(folder, &format!("127.0.0.1:{}", server.port()), arguments)
+    run_replay_on(folder, &server.address(), arguments)
 }
 
 fn run_replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
@@ -111,7 +111,7 @@ fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     write_log_with_strategy(folder.path(), "lru:20");
-    let target = format!("127.0.0.1:{}", server.port());
+    let target = server.address();
     for columns in [60, 80, 120] {
         let command_line = format!(
             "replay site --target {target} --strategy best.strategy --fill --within {WIDE_TOLERANCE_PERCENT}"

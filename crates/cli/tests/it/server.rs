@@ -108,6 +108,11 @@ impl Server {
         self.port
     }
 
+    /// Its address on this machine.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// The port of its second TCP address.
     pub(crate) fn second_port(&self) -> u16 {
         let text = std::fs::read_to_string(self.folder.path().join("ports")).unwrap();

@@ -34,7 +34,7 @@ fn run_at(server: &str, arguments: &[&str], input: &str) -> RunResult {
 #[test]
 fn set_values_are_read_back() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let run = |arguments: &[&str]| run_at(&address, arguments, "from stdin");
     assert_eq!(run(&["set", "greeting", "hello", "--flags", "7"]).stdout, "stored\n");
     assert_eq!(run(&["get", "greeting"]).stdout, "hello");
@@ -61,7 +61,7 @@ fn set_values_are_read_back() {
 #[test]
 fn prints_version_counters_and_keys() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let run = |arguments: &[&str]| run_at(&address, arguments, "");
     assert!(run(&["ping"]).stdout.starts_with(&format!("{address} 1.6.")));
     run(&["set", "a%b", "x"]);
@@ -76,10 +76,8 @@ fn prints_version_counters_and_keys() {
 #[test]
 fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
     let (first, second) = (Server::start(&[]), Server::start(&[]));
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent_address = silent.local_addr().unwrap().to_string();
-    let [first_address, second_address] =
-        [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
+    let silent_address = glasscache_peers::Peer::silent().address().to_string();
+    let [first_address, second_address] = [&first, &second].map(Server::address);
     let servers = format!("{silent_address},{first_address},127.0.0.1:1,{second_address}");
     let arguments = ["ping", "--json", "--timeout-ms", "2000", "-s", &servers];
     let pinged = glasscache().args(arguments).output().unwrap();
@@ -99,7 +97,7 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
 #[test]
 fn stats_prints_a_summary_and_every_group() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let run = |arguments: &[&str]| run_at(&address, arguments, "");
     assert_eq!(
         run(&["stats", "detail", "on"]).stdout,
@@ -127,7 +125,7 @@ fn stats_prints_a_summary_and_every_group() {
 #[test]
 fn why_splits_misses_by_cause_and_prefix() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let mut child = glasscache()
         .args(["why", "--for-s", "3", "--json", "--server", &address])
         .stdout(Stdio::piped())
@@ -264,7 +262,7 @@ fn completions_and_manual_pages_name_every_command() {
 #[test]
 fn keys_are_printed_in_one_line_each_and_apart() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let mut connection = server.connect();
     // "a\r\nuser:17", an escape sequence, two bytes that are not UTF-8, "a b", "a%20b", "caf\u{e9}".
     for key in ["YQ0KdXNlcjoxNw==", "G1syShg=", "/w==", "/g==", "YSBi", "YSUyMGI=", "Y2Fmw6k="] {

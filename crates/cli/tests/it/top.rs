@@ -15,7 +15,7 @@ fn top(arguments: &[&str]) -> Command {
 #[test]
 fn each_server_has_a_row_and_a_dead_one_the_reason() {
     let server = Server::start(&["-m", "64"]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let mut connection = server.connect();
     assert_eq!(connection.request("set k 0 0 1\r\nx\r\n"), "STORED");
     let mut child = top(&["--json", "--once", &address, "127.0.0.1:1"])
@@ -44,7 +44,7 @@ fn each_server_has_a_row_and_a_dead_one_the_reason() {
 #[test]
 fn without_a_terminal_the_table_is_printed_once() {
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     let output = top(&[&address, "127.0.0.1:1"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -61,7 +61,7 @@ fn servers_are_found_in_a_file_or_at_the_endpoint_of_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let [list, cluster] = ["list", "cluster"].map(|name| folder.path().join(name));
     let node = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", node.port());
+    let address = node.address();
     std::fs::write(&list, format!("{address} # one of two\n127.0.0.1:1\n")).unwrap();
     std::fs::write(&cluster, format!("1\nnode.example|127.0.0.1|{}\n", node.port())).unwrap();
     let endpoint = Server::start(&["--cluster-file", cluster.to_str().unwrap()]);

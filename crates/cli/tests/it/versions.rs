@@ -120,7 +120,7 @@ fn request_logs_and_strategies_of_each_build_are_read_by_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let server = Server::start(&[]);
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = server.address();
     for (writer, reader, log) in [(old_build, this_build, "old"), (this_build, old_build, "new")] {
         run(writer, &["generate", "topic-tree", log, "--requests", "500"], folder);
         assert!(run(reader, &["inspect", log], folder).contains("500 requests"));
@@ -149,7 +149,7 @@ fn old_and_new_commands_reach_old_and_new_servers() {
     };
     let folder = tempfile::tempdir().unwrap();
     for server in [start_old(), Server::start(&[])] {
-        let address = format!("127.0.0.1:{}", server.port());
+        let address = server.address();
         wait_until(|| TcpStream::connect(&address).is_ok());
         for program in [Path::new(&old_build), Path::new(env!("CARGO_BIN_EXE_glasscache"))] {
             run(program, &["set", "greeting", "hello", "-s", &address], folder.path());

@@ -4,20 +4,17 @@
 //! before the first is read; what it acts on is a real server.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use glasscache_peers::{Direction, Peer};
 use serde_json::Value;
 
 use super::server::{Server, TestConnection, glasscache, wait_until};
 
 /// The environment variable with the path of a real memcached, if the tests have one.
 const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
-
-fn format_address(server: &Server) -> String {
-    format!("127.0.0.1:{}", server.port())
-}
 
 fn run_warm(from: &str, to: &str, arguments: &[&str]) -> Output {
     let mut command = glasscache();
@@ -32,7 +29,7 @@ fn parse_document(output: &Output) -> Value {
 
 /// Warms and returns the result of a run that succeeds.
 fn warm_and_parse_result(from: &Server, to: &Server) -> Value {
-    let output = run_warm(&format_address(from), &format_address(to), &[]);
+    let output = run_warm(&from.address(), &to.address(), &[]);
     let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
     document["result"].clone()
@@ -58,99 +55,29 @@ fn start_relay(
     server: &Server,
     may_pass: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
 ) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen_address = listener.local_addr().unwrap().to_string();
-    let upstream = format_address(server);
-    let may_pass = std::sync::Arc::new(may_pass);
-    std::thread::spawn(move || {
-        while let Ok((client, _)) = listener.accept() {
-            let server_stream = TcpStream::connect(&upstream).unwrap();
-            let (mut from_server, mut to_client) =
-                (server_stream.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || {
-                let _ = std::io::copy(&mut from_server, &mut to_client);
-                let _ = to_client.shutdown(Shutdown::Both);
-            });
-            let may_pass = may_pass.clone();
-            std::thread::spawn(move || forward_requests(client, server_stream, &*may_pass));
-        }
+    let relay = Peer::relay(server.address().parse().unwrap(), move |direction, chunk| {
+        (direction == Direction::Reply || may_pass(&chunk)).then_some(chunk)
     });
-    listen_address
-}
-
-/// Passes each connection on to a server, with what it sends and receives changed on the way.
-fn start_editing_relay(
-    server: &Server,
-    edit_request: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
-    edit_reply: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
-) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen_address = listener.local_addr().unwrap().to_string();
-    let upstream = format_address(server);
-    let edits = std::sync::Arc::new((edit_request, edit_reply));
-    std::thread::spawn(move || {
-        while let Ok((client, _)) = listener.accept() {
-            let server_stream = TcpStream::connect(&upstream).unwrap();
-            for is_request in [true, false] {
-                let (client, server_stream) =
-                    (client.try_clone().unwrap(), server_stream.try_clone().unwrap());
-                let edits = edits.clone();
-                std::thread::spawn(move || {
-                    if is_request {
-                        pass_edited(client, server_stream, &edits.0);
-                    } else {
-                        pass_edited(server_stream, client, &edits.1);
-                    }
-                });
-            }
-        }
-    });
-    listen_address
-}
-
-fn pass_edited(mut from: TcpStream, mut to: TcpStream, edit: &dyn Fn(Vec<u8>) -> Vec<u8>) {
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if to.write_all(&edit(buffer[..length].to_vec())).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Both);
+    relay.address().to_string()
 }
 
 /// A relay to a server that seems not to know `metadump hash`, and whose first `hiding_lists` lists lack the key `hidden`.
 fn start_old_server_relay(server: &Server, hiding_lists: u32) -> String {
     let lists_left = std::sync::atomic::AtomicU32::new(hiding_lists);
-    let edit_request = |chunk: Vec<u8>| {
+    let relay = Peer::relay(server.address().parse().unwrap(), move |direction, chunk| {
         let text = String::from_utf8_lossy(&chunk).into_owned();
-        text.replace("metadump hash", "metadump none").into_bytes()
-    };
-    let edit_reply = move |chunk: Vec<u8>| {
-        let text = String::from_utf8_lossy(&chunk).into_owned();
+        if direction == Direction::Request {
+            return Some(text.replace("metadump hash", "metadump none").into_bytes());
+        }
         let is_in_list = text.contains("key=hidden ");
         if !is_in_list || lists_left.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-            return chunk;
+            return Some(chunk);
         }
         lists_left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         let lines = text.split_inclusive('\n').filter(|line| !line.starts_with("key=hidden "));
-        lines.collect::<String>().into_bytes()
-    };
-    start_editing_relay(server, edit_request, edit_reply)
-}
-
-fn forward_requests(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    may_pass: &dyn Fn(&[u8]) -> bool,
-) {
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(length @ 1..) = client.read(&mut buffer) {
-        if !may_pass(&buffer[..length]) || server.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-    }
-    let _ = client.shutdown(Shutdown::Both);
-    let _ = server.shutdown(Shutdown::Both);
+        Some(lines.collect::<String>().into_bytes())
+    });
+    relay.address().to_string()
 }
 
 /// Checks for a pair of servers: values, flags and TTLs arrive, and items that the new server already has stay.
@@ -233,7 +160,7 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     for number in 0..50 {
         assert_eq!(connection.request(&format!("mg cold:{number} s\r\n")), "HD s10000");
     }
-    let output = run_warm(&format_address(&from), &format_address(&to), &["--rate", "400"]);
+    let output = run_warm(&from.address(), &to.address(), &["--rate", "400"]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(0), "{result}");
     assert_eq!(result["end"], "target-full", "{result}");
@@ -245,7 +172,7 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
         relay_recording.lock().unwrap().extend_from_slice(chunk);
         true
     });
-    let output = run_warm(&format_address(&from), &relay_address, &[]);
+    let output = run_warm(&from.address(), &relay_address, &[]);
     assert_eq!(output.status.code(), Some(0));
     let sent_text = String::from_utf8_lossy(&recorded_bytes.lock().unwrap()).into_owned();
     let store_requests = sent_text.lines().filter_map(|line| line.strip_prefix("ms cold:"));
@@ -261,15 +188,14 @@ fn an_item_that_expires_before_it_is_read_is_not_copied() {
     let mut connection = from.connect();
     send_set(&mut connection, "short", 0, 2, "a");
     send_set(&mut connection, "long", 0, 0, "b");
-    let source_address = format_address(&from);
+    let source_address = from.address();
     let relay_address = start_relay(&from, move |chunk| {
         if is_command_for_item(chunk, "mg") {
             wait_until(|| request_value_at(&source_address, "short").is_none());
         }
         true
     });
-    let result =
-        parse_document(&run_warm(&relay_address, &format_address(&to), &[]))["result"].clone();
+    let result = parse_document(&run_warm(&relay_address, &to.address(), &[]))["result"].clone();
     assert_eq!(result["copied_items"], 1, "{result}");
     assert_eq!(
         (request_value(&to, "short"), request_value(&to, "long")),
@@ -283,15 +209,14 @@ fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     let mut connection = from.connect();
     send_set(&mut connection, "a", 0, 0, "1");
     send_set(&mut connection, "b", 0, 0, "2");
-    let source_address = format_address(&from);
+    let source_address = from.address();
     let relay_address = start_relay(&from, move |chunk| {
         if is_command_for_item(chunk, "mg") {
             request_at(&source_address, "delete a\r\n");
         }
         true
     });
-    let result =
-        parse_document(&run_warm(&relay_address, &format_address(&to), &[]))["result"].clone();
+    let result = parse_document(&run_warm(&relay_address, &to.address(), &[]))["result"].clone();
     assert_eq!((&result["copied_items"], &result["gone"]), (&1.into(), &1.into()));
     assert_eq!((request_value(&to, "a"), request_value(&to, "b")), (None, Some("2".to_owned())));
 }
@@ -303,7 +228,7 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     for (key, value) in [("deleted", "1"), ("replaced", "2"), ("same", "3")] {
         send_set(&mut connection, key, 0, 0, value);
     }
-    let source_address = format_address(&from);
+    let source_address = from.address();
     let relay_address = start_relay(&to, move |chunk| {
         if is_command_for_item(chunk, "ms") {
             request_at(&source_address, "delete deleted\r\n");
@@ -311,8 +236,7 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
         }
         true
     });
-    let result =
-        parse_document(&run_warm(&format_address(&from), &relay_address, &[]))["result"].clone();
+    let result = parse_document(&run_warm(&from.address(), &relay_address, &[]))["result"].clone();
     assert_eq!((&result["copied_items"], &result["changed"]), (&1.into(), &2.into()));
     assert_eq!((request_value(&to, "deleted"), request_value(&to, "replaced")), (None, None));
     assert_eq!(request_value(&to, "same").as_deref(), Some("3"));
@@ -322,7 +246,7 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
 fn a_copy_that_a_client_has_replaced_at_the_new_server_stays() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     send_set(&mut from.connect(), "a", 0, 0, "1");
-    let (source_address, target_address) = (format_address(&from), format_address(&to));
+    let (source_address, target_address) = (from.address(), to.address());
     let checks = std::sync::atomic::AtomicU32::new(0);
     let relay_address = start_relay(&from, move |chunk| {
         // The second read of the item verifies that it has not changed.
@@ -333,7 +257,7 @@ fn a_copy_that_a_client_has_replaced_at_the_new_server_stays() {
         }
         true
     });
-    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let output = run_warm(&relay_address, &to.address(), &[]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "nothing was copied: {result}");
     assert_eq!((&result["copied_items"], &result["changed"]), (&0.into(), &1.into()));
@@ -349,7 +273,7 @@ fn two_addresses_of_one_server_are_refused_and_it_keeps_its_items() {
     }
     let other_address = start_relay(&server, |_| true);
     for arguments in [&[][..], &["--overwrite"]] {
-        let output = run_warm(&other_address, &format_address(&server), arguments);
+        let output = run_warm(&other_address, &server.address(), arguments);
         assert_eq!(output.status.code(), Some(2));
         let message = parse_document(&output)["error"]["message"].to_string();
         assert!(message.contains("are the same server"), "{message}");
@@ -367,7 +291,7 @@ fn an_item_that_the_first_list_lacks_is_found_by_the_next() {
         send_set(&mut connection, key, 0, 0, "1");
     }
     let relay_address = start_old_server_relay(&from, 1);
-    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let output = run_warm(&relay_address, &to.address(), &[]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(0), "{result}");
     let counts = (&result["listed_items"], &result["copied_items"], &result["possibly_missing"]);
@@ -382,7 +306,7 @@ fn items_that_no_list_has_are_counted_as_possibly_missing() {
         send_set(&mut connection, key, 0, 0, "1");
     }
     let relay_address = start_old_server_relay(&from, u32::MAX);
-    let output = run_warm(&relay_address, &format_address(&to), &[]);
+    let output = run_warm(&relay_address, &to.address(), &[]);
     let result = parse_document(&output)["result"].clone();
     let counts = (&result["listed_items"], &result["copied_items"], &result["possibly_missing"]);
     assert_eq!(counts, (&2.into(), &2.into(), &1.into()));
@@ -416,7 +340,7 @@ fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
     let mut connection = from.connect();
     send_set(&mut connection, "large", 0, 0, &"x".repeat(5000));
     send_set(&mut connection, "small", 0, 0, "1");
-    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
+    let output = run_warm(&from.address(), &to.address(), &[]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
     assert_eq!((&result["copied_items"], &result["refused"]), (&1.into(), &1.into()));
@@ -432,7 +356,7 @@ fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
     for number in 0..1000 {
         send_set(&mut connection, &number.to_string(), 0, 0, &"x".repeat(2000));
     }
-    let output = run_warm(&format_address(&from), &format_address(&to), &["--rate", "5000"]);
+    let output = run_warm(&from.address(), &to.address(), &["--rate", "5000"]);
     let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
     assert_eq!(result["end"], "target-refuses");
@@ -446,23 +370,23 @@ fn a_server_that_wants_a_login_or_is_not_there_is_named_in_one_sentence() {
     let users_path = folder.path().join("users");
     std::fs::write(&users_path, "user:password\n").unwrap();
     let to = Server::start(&["-Y", users_path.to_str().unwrap()]);
-    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
+    let output = run_warm(&from.address(), &to.address(), &[]);
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("does not take `version`"), "{message}");
     assert!(message.contains("unauthenticated"), "{message}");
-    let output = run_warm("127.0.0.1:1", &format_address(&from), &[]);
+    let output = run_warm("127.0.0.1:1", &from.address(), &[]);
     assert_eq!(output.status.code(), Some(3));
     let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("127.0.0.1:1: "), "{message}");
-    let output = run_warm(&format_address(&from), &format_address(&from), &[]);
+    let output = run_warm(&from.address(), &from.address(), &[]);
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
 fn a_server_that_refuses_to_list_its_keys_is_named_with_its_reply() {
     let (from, to) = (Server::start(&["-X"]), Server::start(&[]));
-    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
+    let output = run_warm(&from.address(), &to.address(), &[]);
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("metadump not allowed"), "{message}");
@@ -481,7 +405,7 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
         let is_piece_of_gets = is_command_for_item(chunk, "mg");
         !is_piece_of_gets || piece_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
     });
-    let output = run_warm(&relay_address, &format_address(&to), &["--rate", "500"]);
+    let output = run_warm(&relay_address, &to.address(), &["--rate", "500"]);
     assert_eq!(output.status.code(), Some(3));
     let document = parse_document(&output);
     assert_eq!(document["result"]["copied_items"], 20, "{document}");
@@ -502,7 +426,7 @@ fn ctrl_c_prints_the_results_so_far() {
         send_set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let mut command = glasscache();
-    command.args(["warm", "--from", &format_address(&from), "--to", &format_address(&to)]);
+    command.args(["warm", "--from", &from.address(), "--to", &to.address()]);
     command.args(["--rate", "1", "--json"]).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
     let mut connection = to.connect();

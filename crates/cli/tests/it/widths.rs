@@ -133,8 +133,8 @@ fn commands_on_servers_fit_a_wide_terminal() {
 fn check_commands_on_servers(columns: usize) {
     let folder = write_data_folder();
     let (server, other_server) = (Server::start(&[]), Server::start(&[]));
-    let address = format!("127.0.0.1:{}", server.port());
-    let other_address = format!("127.0.0.1:{}", other_server.port());
+    let address = server.address();
+    let other_address = other_server.address();
     let load_arguments = "--for 100ms --warm-up 50ms --keys 200 --connections 2";
     let profile_arguments = "--sizes 100,1000 --widths 1,10 --calls 200 --latency-out latency.json";
     let command_lines = [

@@ -7,11 +7,12 @@ use toml::Table;
 use super::tree::{assert_none, list_files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 14] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
     ("findings", &[]),
+    ("peers", &[]),
     ("sim", &["store", "strategy"]),
     ("features", &["sim"]),
     ("server", &["store", "protocol", "sim", "findings"]),
@@ -22,13 +23,17 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
     ("native", &["client", "record", "sim", "features"]),
     ("world", &["server", "client"]),
 ];
-/// Additional crates that the tests of a crate may use: the crate itself with its checks on; the table of replies for
-/// the page of errors; a server to measure; the simulator that a client with a strategy is compared with; the record of a client's calls.
-const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 4] = [
-    ("cli", &["protocol"]),
+/// Additional crates that the tests of a crate may use: scripted peers and certificates; a server, where calls are tested over sockets
+/// or a server is measured; the table of replies for the page of errors; the crate itself with its checks on; the
+/// simulator that a client with a strategy is compared with.
+const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 7] = [
+    ("cli", &["protocol", "peers"]),
     ("store", &["store"]),
-    ("lab", &["server"]),
-    ("world", &["record", "sim"]),
+    ("server", &["peers"]),
+    ("client", &["server", "peers"]),
+    ("record", &["server", "peers"]),
+    ("lab", &["server", "peers"]),
+    ("world", &["sim"]),
 ];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE_CRATES: [&str; 5] = ["protocol", "store", "strategy", "findings", "sim"];

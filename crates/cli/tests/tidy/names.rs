@@ -16,6 +16,7 @@ const CHECKED_FOLDERS: &[&str] = &[
     "crates/findings/",
     "crates/lab/",
     "crates/native/",
+    "crates/peers/",
     "crates/protocol/",
     "crates/record/",
     "crates/server/",

@@ -103,7 +103,12 @@ fn every_dependency_is_used() {
         };
         let source_files =
             files.iter().filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
-        let sources: String = source_files.filter_map(|file| read(file)).collect();
+        let own_sources: String = source_files.filter_map(|file| read(file)).collect();
+        let includes =
+            own_sources.lines().filter_map(|line| line.strip_prefix("#[path = \"../../../"));
+        let included_sources =
+            includes.filter_map(|path| read(&format!("crates/{}", path.trim_end_matches("\"]"))));
+        let sources = included_sources.fold(own_sources.clone(), |sources, text| sources + &text);
         let unused = find_unused_dependencies(&read(file).unwrap(), &sources);
         findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
     }

@@ -4,7 +4,7 @@ mod addresses;
 mod early_replies;
 mod quiet_writes;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use glasscache_peers::{Connection, Peer};
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 use rustix::event::{PollFd, PollFlags};
@@ -91,29 +92,23 @@ fn server_resolved_by(
     Arc::new(server)
 }
 
-/// A listener that replies to every request, and how many connections it accepted.
-fn responding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let accepted_count = Arc::new(AtomicUsize::new(0));
-    let listener_accepted_count = accepted_count.clone();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            listener_accepted_count.fetch_add(1, Ordering::SeqCst);
-            thread::spawn(move || respond(&stream.unwrap()));
-        }
-    });
-    (address, accepted_count)
+/// A peer that knows meta commands and `version`.
+fn responding_peer() -> Peer {
+    Peer::replying(reply_to)
 }
 
-fn respond(mut stream: &TcpStream) {
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return };
-        let reply: &[u8] = if line == "mn" { b"MN\r\n" } else { b"VERSION 1\r\n" };
-        if stream.write_all(reply).is_err() {
-            return;
-        }
+fn reply_to(line: &str) -> &'static str {
+    match line {
+        "mn" => "MN\r\n",
+        "version" => "VERSION 1\r\n",
+        _ => "",
     }
+}
+
+/// Replies to the `mn` by which a client finds out what its server knows.
+fn accept_meta(connection: &mut Connection) -> io::Result<()> {
+    assert_eq!(connection.read_line()?, "mn");
+    connection.write("MN\r\n")
 }
 
 fn server_at(address: SocketAddr) -> Arc<Server> {

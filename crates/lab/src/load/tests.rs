@@ -2,11 +2,14 @@
 //!
 //! The tests of the command line use a real server; here replies are split in places where a server would not.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use glasscache_client::Login;
+use glasscache_peers::Peer;
 use glasscache_protocol::binary::{OpcodeAndOpaque, Status, StoredItem, opcode, write_error};
 use glasscache_protocol::binary::{write_success, write_value_head};
 
@@ -15,25 +18,18 @@ use super::{format_key, run};
 use crate::access::{Access, Credentials, Protocol};
 use crate::proc::Meter;
 
-/// Accepts one connection and sends `reply`, `piece_bytes` bytes at a time; closes when the client closes.
+/// Sends `reply` to the first request, `piece_bytes` bytes at a time; closes when the client closes.
 fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        socket.set_nodelay(true).unwrap();
-        let mut buffer = [0; 4096];
-        let _ = socket.read(&mut buffer).unwrap();
+    let peer = Peer::start(move |mut connection| {
+        connection.read_chunk()?;
         for piece in reply.chunks(piece_bytes) {
-            if socket.write_all(piece).is_err() {
-                return;
-            }
+            connection.write(piece)?;
             // Lets the reader receive this piece alone; correctness does not depend on it.
             std::thread::yield_now();
         }
-        while socket.read(&mut buffer).is_ok_and(|read_bytes| read_bytes > 0) {}
+        connection.wait_for_end()
     });
-    address
+    peer.address()
 }
 
 fn format_text_reply(values: &Values, ids: &[u64]) -> Vec<u8> {
@@ -204,20 +200,16 @@ fn a_get_in_binary_has_one_reply() {
 
 #[test]
 fn the_requests_in_binary_are_those_of_clients() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let values = Values::new(Size::Fixed(3), 1);
     let reply = format_quiet_gets_reply(&values);
-    let receiver = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
+    let (sender, received) = channel();
+    let peer = Peer::start(move |mut connection| {
         // Five keys of 20 bytes and a noop.
-        let mut requests = vec![0; 5 * 44 + 24];
-        socket.read_exact(&mut requests).unwrap();
-        socket.write_all(&reply).unwrap();
-        requests
+        sender.send(connection.read_exactly(5 * 44 + 24)?).unwrap();
+        connection.write(&reply)
     });
-    read_back(address, &values, Protocol::Binary, 5).unwrap();
-    let requests = receiver.join().unwrap();
+    read_back(peer.address(), &values, Protocol::Binary, 5).unwrap();
+    let requests = received.recv().unwrap();
     let (gets, noop) = requests.split_at(5 * 44);
     for (opaque, get) in gets.chunks(44).enumerate() {
         assert_eq!(get[..12], *b"\x80\x09\0\x14\0\0\0\0\0\0\0\x14");
@@ -347,75 +339,60 @@ fn refused_sets_are_counted_and_quoted() {
 
 #[test]
 fn no_request_is_sent_before_every_connection_has_logged_in() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let both_begin = Barrier::new(2);
+    let have_all_logged_in = AtomicBool::new(false);
+    let early_bytes = Arc::new(AtomicUsize::new(0));
+    let early_bytes_of_peer = early_bytes.clone();
+    let peer = Peer::start_numbered(move |number, mut connection| {
+        connection.read_chunk()?;
+        both_begin.wait();
+        if number == 1 {
+            // A generator that starts by the clock sends a request on the first connection meanwhile.
+            std::thread::sleep(Duration::from_millis(300));
+            have_all_logged_in.store(true, Ordering::SeqCst);
+        }
+        loop {
+            connection.write("STORED\r\n")?;
+            let request = connection.read_chunk()?;
+            if !have_all_logged_in.load(Ordering::SeqCst) {
+                early_bytes_of_peer.fetch_add(request.len(), Ordering::SeqCst);
+            }
+        }
+    });
     let plan = LoadPlan {
         connections: 2,
         window: Window::Timed { warm_up: Duration::ZERO, measured_time: Duration::from_millis(1) },
-        target: expect_login(&listener),
-        ..LoadPlan::new(listener.local_addr().unwrap())
+        target: with_login(&peer),
+        ..LoadPlan::new(peer.address())
     };
     let values = Values::new(Size::Fixed(10), 1);
-    let workloads = Fill::over(&(0..1000), &values, 2);
-    let (report, early_bytes) = std::thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            let mut sockets = [(), ()].map(|()| listener.accept().unwrap().0);
-            let mut buffer = [0; 4096];
-            for socket in &mut sockets {
-                assert!(socket.read(&mut buffer).unwrap() > 0);
-            }
-            let [first, last] = &mut sockets;
-            first.write_all(b"STORED\r\n").unwrap();
-            // A generator that starts by the clock sends a request on the first connection meanwhile.
-            first.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-            let early_bytes = first.read(&mut buffer).unwrap_or(0);
-            first.set_read_timeout(None).unwrap();
-            last.write_all(b"STORED\r\n").unwrap();
-            std::thread::scope(|replies| {
-                for socket in &mut sockets {
-                    replies.spawn(|| reply_stored(socket));
-                }
-            });
-            early_bytes
-        });
-        let (report, _) = run(&plan, workloads, &Meter::None).unwrap();
-        (report, server.join().unwrap())
-    });
-    assert_eq!(early_bytes, 0);
+    let (report, _) = run(&plan, Fill::over(&(0..1000), &values, 2), &Meter::None).unwrap();
+    assert_eq!(early_bytes.load(Ordering::SeqCst), 0);
     assert!(report.tally.requests <= 1000);
 }
 
 #[test]
 fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let plan = LoadPlan {
-        connections: 2,
-        target: expect_login(&listener),
-        ..LoadPlan::new(listener.local_addr().unwrap())
-    };
-    let values = Values::new(Size::Fixed(10), 1);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let [mut first, last] = [(), ()].map(|()| listener.accept().unwrap().0);
-            drop(last);
-            reply_stored(&mut first);
-        });
-        let result = run(&plan, Fill::over(&(0..10), &values, 2), &Meter::None);
-        assert!(matches!(result, Err(Error::Io(_))));
+    let peer = Peer::start_numbered(|number, mut connection| {
+        if number == 1 {
+            return Ok(());
+        }
+        loop {
+            connection.read_chunk()?;
+            connection.write("STORED\r\n")?;
+        }
     });
+    let plan =
+        LoadPlan { connections: 2, target: with_login(&peer), ..LoadPlan::new(peer.address()) };
+    let values = Values::new(Size::Fixed(10), 1);
+    let result = run(&plan, Fill::over(&(0..10), &values, 2), &Meter::None);
+    assert!(matches!(result, Err(Error::Io(_))));
 }
 
 /// A server on which each connection logs in.
-fn expect_login(listener: &TcpListener) -> Access {
+fn with_login(peer: &Peer) -> Access {
     Access {
         credentials: Credentials { login: Some(Login::new("user", "x")), tls: None },
-        ..Access::from(listener.local_addr().unwrap())
+        ..Access::from(peer.address())
     }
-}
-
-/// Sends a reply for each piece of a request until the client closes.
-fn reply_stored(socket: &mut TcpStream) {
-    let mut buffer = [0; 4096];
-    while socket.read(&mut buffer).is_ok_and(|read_bytes| read_bytes > 0)
-        && socket.write_all(b"STORED\r\n").is_ok()
-    {}
 }

@@ -1,6 +1,5 @@
-//! Tests of the simulated world and of the client against servers: one program, one topic per file.
+//! Tests of the simulated world, and of the near cache against servers in memory: one program, one topic per file.
 
-mod client;
 mod near;
 mod sabotage;
 mod seeds;

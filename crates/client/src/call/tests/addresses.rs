@@ -55,17 +55,17 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
         for &(driver_name, drive) in DRIVERS {
             scope.spawn(move || {
                 let full_listener = FullListener::new();
-                let (responding_address, accepted_count) = responding_listener();
-                let addresses = vec![full_listener.address(), responding_address];
+                let responding_peer = responding_peer();
+                let addresses = vec![full_listener.address(), responding_peer.address()];
                 let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
                 assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver_name}");
                 assert!(!server.health.is_down(), "{driver_name}");
-                assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver_name}");
+                assert_eq!(responding_peer.accepted_connections(), 1, "{driver_name}");
 
                 full_listener.take_connections();
                 server.pool.close_idle();
                 assert_eq!(drive(&server, MINUTE), Ok(()), "{driver_name}");
-                assert_eq!(accepted_count.load(Ordering::SeqCst), 2, "{driver_name}");
+                assert_eq!(responding_peer.accepted_connections(), 2, "{driver_name}");
                 assert!(!full_listener.has_new_connection(), "{driver_name}");
             });
         }
@@ -75,8 +75,7 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
 #[test]
 fn a_call_tries_the_next_address_after_a_delayed_refusal() {
     for &(driver_name, drive) in DRIVERS {
-        let (responding_address, _) = responding_listener();
-        let addresses = vec![refusing_address(), refusing_address(), responding_address];
+        let addresses = vec![refusing_address(), refusing_address(), responding_peer().address()];
         let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
         assert_eq!(drive(&server, MINUTE), Ok(()), "{driver_name}");
         assert!(!server.health.is_down(), "{driver_name}");
@@ -95,12 +94,11 @@ fn a_server_all_of_whose_addresses_refuse_is_down() {
 
 #[test]
 fn the_probe_finds_a_server_at_its_second_address() {
-    let (responding_address, _) = responding_listener();
     let addresses = Arc::new(Mutex::new(vec![refusing_address()]));
     let current_addresses = addresses.clone();
     let server = server_resolved_by(move |_, _| Ok(current_addresses.lock().unwrap().clone()));
     assert!(drive_alone(&server, MINUTE).is_err() && server.health.is_down());
-    addresses.lock().unwrap().push(responding_address); // seen when the last lookup is out of date
+    addresses.lock().unwrap().push(responding_peer().address()); // seen when the last lookup is out of date
     let deadline = Instant::now() + MINUTE;
     while server.health.is_down() {
         assert!(Instant::now() < deadline, "never used again");

@@ -4,27 +4,24 @@ use super::*;
 
 /// A server that knows meta commands, reads nothing after the first, and sends refusals without end; how many bytes it
 /// could write.
-fn listener_that_sends_refusals_without_end() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+fn peer_that_sends_refusals_without_end() -> (SocketAddr, Arc<AtomicUsize>) {
     let written_bytes = Arc::new(AtomicUsize::new(0));
-    let listener_written_bytes = written_bytes.clone();
-    thread::spawn(move || {
-        let mut stream = listener.accept().unwrap().0;
-        stream.read_exact(&mut [0; 4]).unwrap();
-        stream.write_all(b"MN\r\n").unwrap();
-        let refusals = b"NS\r\n".repeat(1000);
-        while let Ok(chunk_bytes) = stream.write(&refusals) {
-            listener_written_bytes.fetch_add(chunk_bytes, Ordering::SeqCst);
+    let written_bytes_of_peer = written_bytes.clone();
+    let peer = Peer::start(move |mut connection| {
+        accept_meta(&mut connection)?;
+        let refusals = "NS\r\n".repeat(1000);
+        loop {
+            connection.write(&refusals)?;
+            written_bytes_of_peer.fetch_add(refusals.len(), Ordering::SeqCst);
         }
     });
-    (address, written_bytes)
+    (peer.address(), written_bytes)
 }
 
 #[test]
 fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_deadline() {
     const SOCKET_BUFFERS_BYTES_MAX: usize = 32 << 20;
-    let (address, written_bytes) = listener_that_sends_refusals_without_end();
+    let (address, written_bytes) = peer_that_sends_refusals_without_end();
     let server = server_at(address);
     let body = vec![b'x'; 1 << 20];
     let keys = ["a", "b", "c", "d"].repeat(16);
@@ -37,23 +34,27 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     assert!(written_bytes.load(Ordering::SeqCst) < SOCKET_BUFFERS_BYTES_MAX);
 }
 
-/// A server that knows meta commands and reads nothing after the first. It refuses a store and ends the connection,
-/// each when the test allows it.
-fn listener_that_refuses_a_store() -> (SocketAddr, Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+/// A server that knows meta commands, sends `reply` to the line after the first when the test allows it, reads nothing
+/// else, and ends the connection when the test allows that.
+fn peer_with_an_early_reply(reply: fn(&str) -> String) -> (SocketAddr, Sender<()>) {
     let (step_permit, step_permits) = channel();
-    thread::spawn(move || {
-        let mut stream = listener.accept().unwrap().0;
-        stream.read_exact(&mut [0; 4]).unwrap();
-        stream.write_all(b"MN\r\n").unwrap();
-        stream.read_exact(&mut [0; 1]).unwrap();
+    let step_permits = Mutex::new(step_permits);
+    let peer = Peer::start(move |mut connection| {
+        accept_meta(&mut connection)?;
+        let line = connection.read_line()?;
+        let step_permits = step_permits.lock().unwrap();
         step_permits.recv().unwrap();
-        let refusal = b"SERVER_ERROR object too large for cache\r\n";
-        stream.write_all(refusal).unwrap();
+        connection.write(reply(&line))?;
         let _ = step_permits.recv();
+        Ok(())
     });
-    (address, step_permit)
+    (peer.address(), step_permit)
+}
+
+/// The reply to a store that succeeds.
+fn stored(line: &str) -> String {
+    let opaque = line.split(' ').find(|word| word.starts_with('O')).unwrap();
+    format!("HD {opaque}\r\n")
 }
 
 /// Waits until the connection of a call is closed by its peer.
@@ -65,7 +66,8 @@ fn wait_until_closed(call: &Call<'_>) {
 #[test]
 fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
     for reply_is_read_while_sending in [true, false] {
-        let (address, step_permit) = listener_that_refuses_a_store();
+        let refusal = |_: &str| "SERVER_ERROR object too large for cache\r\n".to_owned();
+        let (address, step_permit) = peer_with_an_early_reply(refusal);
         let server = server_at(address);
         let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
         let requests = [store_request("k", &body)];
@@ -92,31 +94,13 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
     }
 }
 
-/// A server that knows meta commands and takes one store, but reads nothing of what follows. It ends the connection
-/// when the test allows it.
-fn listener_that_accepts_one_store() -> (SocketAddr, Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (close_guard, close_guard_dropped) = channel();
-    thread::spawn(move || {
-        let stream = listener.accept().unwrap().0;
-        let mut input = BufReader::new(&stream);
-        assert_eq!(read_line(&mut input), "mn");
-        (&stream).write_all(b"MN\r\n").unwrap();
-        let line = read_line(&mut input);
-        let opaque = line.split(' ').find(|word| word.starts_with('O')).unwrap();
-        write!(&stream, "HD {opaque}\r\n").unwrap();
-        let _ = close_guard_dropped.recv();
-    });
-    (address, close_guard)
-}
-
 #[test]
 fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
     let stores = [store_request("a", b"1"), store_request("b", &body)];
     for server_closes in [true, false] {
-        let (address, close_guard) = listener_that_accepts_one_store();
+        let (address, step_permit) = peer_with_an_early_reply(stored);
+        step_permit.send(()).unwrap();
         let server = server_at(address);
         let now = Instant::now();
         let time_allowed = if server_closes { MINUTE } else { Duration::from_secs(2) };
@@ -125,7 +109,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
             assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
         if server_closes {
-            drop(close_guard);
+            drop(step_permit);
             wait_until_closed(&call);
         }
         let run_result = call.run();
@@ -142,7 +126,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
 #[test]
 fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
     let (reply_permit, reply_permits) = channel();
-    let address = listener_that_waits_for(reply_permits);
+    let address = peer_that_waits_for(reply_permits);
     let server = server_at(address);
     let (now, time_allowed) = (Instant::now(), Duration::from_millis(600));
     let requests = [Request::Version, Request::Version];
@@ -162,62 +146,42 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
 
 /// A server that knows meta commands and takes two stores. It replies to the first at once and reports when it has
 /// received all of the second.
-fn listener_that_accepts_two_stores() -> (SocketAddr, Receiver<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+fn peer_that_accepts_two_stores() -> (SocketAddr, Receiver<()>) {
     let (all_received_sender, all_received) = channel();
-    thread::spawn(move || {
-        let stream = listener.accept().unwrap().0;
-        let mut input = BufReader::new(&stream);
-        assert_eq!(read_line(&mut input), "mn");
-        (&stream).write_all(b"MN\r\n").unwrap();
+    let peer = Peer::start(move |mut connection| {
+        accept_meta(&mut connection)?;
         for is_last in [false, true] {
-            let line = read_line(&mut input);
-            let words: Vec<_> = line.split(' ').collect();
-            let value_bytes = words[2].trim_start_matches('S').parse::<u64>().unwrap();
-            let mut value_reader = (&mut input).take(value_bytes + 2);
-            io::copy(&mut value_reader, &mut io::sink()).unwrap();
+            let line = connection.read_line()?;
+            let value_bytes = line.split(' ').nth(2).unwrap().trim_start_matches('S');
+            connection.read_exactly(value_bytes.parse::<usize>().unwrap() + 2)?;
             if is_last {
                 all_received_sender.send(()).unwrap();
             }
-            let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
-            write!(&stream, "HD {opaque}\r\n").unwrap();
+            connection.write(stored(&line))?;
         }
-        let _ = input.read(&mut [0; 1]);
+        connection.wait_for_end()
     });
-    (address, all_received)
-}
-
-fn read_line(input: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    input.read_line(&mut line).unwrap();
-    line.trim_end().to_owned()
+    (peer.address(), all_received)
 }
 
 /// A server that knows meta commands and replies to the next request when the test allows it.
-fn listener_that_waits_for(reply_permits: Receiver<()>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        let stream = listener.accept().unwrap().0;
-        for (index, line) in BufReader::new(&stream).lines().map_while(Result::ok).enumerate() {
-            if index == 0 {
-                assert_eq!(line, "mn");
-                (&stream).write_all(b"MN\r\n").unwrap();
-            } else {
-                reply_permits.recv().unwrap();
-                (&stream).write_all(b"VERSION 1\r\n").unwrap();
-            }
-        }
+fn peer_that_waits_for(reply_permits: Receiver<()>) -> SocketAddr {
+    let reply_permits = Mutex::new(reply_permits);
+    let peer = Peer::start(move |mut connection| {
+        accept_meta(&mut connection)?;
+        connection.reply_to_lines(|line| {
+            reply_permits.lock().unwrap().recv().unwrap();
+            reply_to(line)
+        })
     });
-    address
+    peer.address()
 }
 
 #[test]
 fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
-    let (stores_address, all_received) = listener_that_accepts_two_stores();
-    let waiting_address = listener_that_waits_for(all_received);
+    let (stores_address, all_received) = peer_that_accepts_two_stores();
+    let waiting_address = peer_that_waits_for(all_received);
     let stores = [store_request("a", b"1"), store_request("b", &body)];
     let version = [Request::Version];
     let now = Instant::now();

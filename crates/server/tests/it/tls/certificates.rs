@@ -7,9 +7,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use crate::tls::support::{
-    Authority, Client, Identity, client_config, client_config_for_versions, config, connect,
-    connect_client, expect_reply, is_refused, new_client, read_stat, start_server,
+    Client, client_config, client_config_for_versions, config, connect, connect_client,
+    expect_reply, is_refused, new_client, read_stat, start_server, wait_for_stat,
 };
+use glasscache_peers::{Authority, Identity};
 use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
 
@@ -244,15 +245,43 @@ fn unfinished_handshakes_leave_room_for_others() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_closed() {
+fn a_handshake_that_does_not_end_is_closed_wherever_it_stops() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let server = start_server(&authority.sign("server", 2090));
-    let mut unfinished_handshake = connect(&server, 0);
-    unfinished_handshake.write_all(&[22, 3, 1, 1, 0]).unwrap();
+    let mut hello = Vec::new();
+    let mut client = connect_client(&server, client_config(&authority, None));
+    client.conn.write_tls(&mut hello).unwrap();
+    let others = (0..9).map(|_| connect(&server, 0));
+    let unfinished_handshakes: Vec<_> = [client.sock].into_iter().chain(others).collect();
+    for (number, mut stream) in unfinished_handshakes.iter().enumerate() {
+        stream.write_all(&hello[..(number + 1) * hello.len() / 11]).unwrap();
+    }
+    let mut honest = connect_client(&server, client_config(&authority, None));
+    expect_reply(&mut honest, b"mn\r\n", b"MN\r\n");
     // Within the client's timeout of 20 seconds.
-    wait_for_close(&unfinished_handshake);
-    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "1");
+    unfinished_handshakes.iter().for_each(wait_for_close);
+    wait_for_stat(&server, "ssl_handshake_errors", "10");
+}
+
+#[test]
+fn what_is_not_a_handshake_closes_the_connection_and_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let server = start_server(&authority.sign("server", 2090));
+    let too_long_record = [b"\x16\x03\x01\xff\xff".to_vec(), vec![0; 70_000]].concat();
+    for sent in [
+        &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+        &too_long_record,
+        &b"\x16\x03\x01\0\0".repeat(10_000),
+        &b"\x15\x03\x01\0\x02\x01\0".repeat(10_000),
+    ] {
+        let mut stream = connect(&server, 0);
+        let _ = stream.write_all(sent); // it may be closed meanwhile
+        wait_for_close(&stream);
+    }
+    wait_for_stat(&server, "ssl_handshake_errors", "4");
+    assert_eq!(read_stat(&server, "curr_items").unwrap(), "0");
 }
 
 /// Waits until the server closes, which it may announce.

@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::tls::support::{
-    Authority, Identity, client_config, client_config_for_versions, config, connect,
-    connect_client, expect_bytes, expect_reply, is_refused, new_client, read_stat, start_server,
-    wait_for_stat,
+    client_config, client_config_for_versions, config, connect, connect_client, expect_bytes,
+    expect_reply, is_refused, new_client, read_stat, start_server, wait_for_stat,
 };
+use glasscache_peers::{Authority, Identity};
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
     start,

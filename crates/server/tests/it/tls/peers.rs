@@ -11,9 +11,8 @@ use glasscache_server::{ClientCertificate, Config, RunningServer, start};
 use rustls::ClientConfig;
 
 use crate::timing::assert_in_time;
-use crate::tls::support::{
-    Authority, Client, client_config, config, connect, expect_reply, new_client,
-};
+use crate::tls::support::{Client, client_config, config, connect, expect_reply, new_client};
+use glasscache_peers::Authority;
 
 /// How long an honest request may take beside peers that have been idle for two seconds.
 const HONEST_TIME_MAX: Duration = Duration::from_millis(1500);

@@ -1,64 +1,18 @@
-//! Certificates made for a test, and a TLS client.
+//! A server with TLS, and a client of it.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use glasscache_peers::{Authority, Identity};
 use glasscache_server::{
     Address, ClientCertificate, Config, Listen, RunningServer, TlsSettings, start,
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
-
-/// An authority and what it signs, as files in a folder.
-pub(crate) struct Authority {
-    pub(crate) certificate_file: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-/// A certificate and its key.
-#[derive(Clone)]
-pub(crate) struct Identity {
-    pub(crate) chain_file: PathBuf,
-    pub(crate) key_file: PathBuf,
-}
-
-impl Authority {
-    pub(crate) fn new(folder: &Path, name: &str) -> Authority {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let certificate_file = folder.join(format!("{name}.pem"));
-        fs::write(&certificate_file, params.self_signed(&key).unwrap().pem()).unwrap();
-        let issuer = Issuer::new(params, key);
-        Authority { certificate_file, issuer }
-    }
-
-    /// A certificate for this machine, valid until the end of `last_year`.
-    pub(crate) fn sign(&self, name: &str, last_year: i32) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(names).unwrap();
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(last_year, 12, 31);
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let folder = self.certificate_file.parent().unwrap();
-        let identity = Identity {
-            chain_file: folder.join(format!("{name}.crt")),
-            key_file: folder.join(format!("{name}.key")),
-        };
-        fs::write(&identity.chain_file, certificate.pem()).unwrap();
-        fs::write(&identity.key_file, key.serialize_pem()).unwrap();
-        identity
-    }
-}
 
 /// TLS on one free port where clients need a certificate as `demand` says, and no TLS on a second one.
 pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {

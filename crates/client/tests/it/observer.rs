@@ -6,8 +6,8 @@ use glasscache_client::costs::{CallClass, CostPart, OperationKind};
 use glasscache_client::observe::{Observer, RequestSummary};
 use glasscache_client::{Options, StoreMode};
 
-use crate::client::either_client::{item, long_timeout, with_both};
-use crate::client::server_methods::Server;
+use crate::either_client::{item, long_timeout, with_both};
+use crate::live_server::Server;
 
 /// One call as it was observed: key, class, bytes of its reply, whether a read was a hit.
 type ObservedCall = (Option<String>, CallClass, usize, Option<bool>);

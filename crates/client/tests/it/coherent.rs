@@ -9,8 +9,8 @@ use glasscache_client::near::StrategyOptions;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Options};
 
-use crate::client::either_client::{EitherClient, long_timeout, wire_key, with_both};
-use crate::client::server_methods::Server;
+use crate::either_client::{EitherClient, long_timeout, wire_key, with_both};
+use crate::live_server::Server;
 
 /// What reports may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);

@@ -63,8 +63,6 @@ macro_rules! both {
     };
 }
 
-pub(crate) use both;
-
 impl EitherClient {
     pub(crate) fn blocking(servers: &str, options: Options) -> Self {
         let addresses = Address::parse_list(servers).unwrap();

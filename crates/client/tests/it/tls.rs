@@ -1,15 +1,15 @@
 //! TLS of the clients, blocking and asynchronous, against a server of a few lines that has certificates of its own.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use glasscache_client::request::Request;
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, Tls, TlsFiles};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use glasscache_client::{
+    Address, AsyncClient, Budget, Client, Error, Options, Placement, Tls, TlsFiles,
+};
+use glasscache_peers::{Authority, Connection, Identity, Peer};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -18,85 +18,38 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 /// What a call may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An authority, and what it signs, in a folder.
-struct Authority {
-    file: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Authority {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let file = folder.join(format!("{name}.pem"));
-        std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
-        let issuer = Issuer::new(params, key);
-        Authority { file, issuer }
-    }
-
-    /// A file with a certificate for `name` and its key.
-    fn sign(&self, name: &str) -> PathBuf {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let file = self.file.with_file_name(format!("{name}-signed.pem"));
-        std::fs::write(&file, certificate.pem() + &key.serialize_pem()).unwrap();
-        file
-    }
-
-    fn root_store(&self) -> RootCertStore {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&self.file).unwrap()).unwrap();
-        roots
-    }
-}
-
 /// A server that knows `mn` and `version`, with a certificate for `localhost`; it runs until the test ends.
 fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
-    let file = authority.sign("localhost");
+    serve_as(&authority.sign("server", 2090), verifies_clients.then_some(authority))
+}
+
+fn serve_as(identity: &Identity, clients_authority: Option<&Authority>) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap();
-    let builder = if verifies_clients {
-        let roots = Arc::new(authority.root_store());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+    let certificate_in = |file: &Path| CertificateDer::from_pem_file(file).unwrap();
+    let builder = if let Some(authority) = clients_authority {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate_in(&authority.certificate_file)).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         builder.with_client_cert_verifier(verifier.build().unwrap())
     } else {
         builder.with_no_client_auth()
     };
-    let chain = vec![CertificateDer::from_pem_file(&file).unwrap()];
-    let key = PrivateKeyDer::from_pem_file(&file).unwrap();
+    let chain = vec![certificate_in(&identity.chain_file)];
+    let key = PrivateKeyDer::from_pem_file(&identity.key_file).unwrap();
     let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let session = ServerConnection::new(config.clone()).unwrap();
-            let stream = StreamOwned::new(session, socket.unwrap());
-            thread::spawn(move || serve_requests(stream));
-        }
-    });
-    address
-}
-
-/// Replies until the client leaves or is refused.
-fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    while stream.read_line(&mut line).is_ok_and(|line_bytes| line_bytes > 0) {
-        let reply = match line.trim_end() {
+    Peer::start(move |connection| {
+        let session = ServerConnection::new(config.clone()).unwrap();
+        let mut connection = Connection::new(StreamOwned::new(session, connection.into_stream()));
+        connection.reply_to_lines(|line| match line {
             "mn" => "MN\r\n",
             "version" => "VERSION 1.6.45\r\n",
             _ => "ERROR\r\n",
-        };
-        if stream.get_mut().write_all(reply.as_bytes()).is_err() {
-            return;
-        }
-        line.clear();
-    }
+        })
+    })
+    .address()
 }
 
 fn options_trusting(files: &TlsFiles) -> Options {
@@ -104,7 +57,7 @@ fn options_trusting(files: &TlsFiles) -> Options {
 }
 
 fn files_trusting(authority: &Authority) -> TlsFiles {
-    TlsFiles { ca_file: Some(authority.file.clone()), ..TlsFiles::default() }
+    TlsFiles { ca_file: Some(authority.certificate_file.clone()), ..TlsFiles::default() }
 }
 
 /// What each kind of client gets from the server under this name.
@@ -112,26 +65,11 @@ fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), 
     let addresses = Address::parse_list(&format!("{host}:{port}")).unwrap();
     let client = Client::new(&addresses, Placement::default(), options.clone()).unwrap();
     let budget = Budget::new(options.timeout);
-    #[cfg_attr(not(feature = "tokio"), expect(unused_mut, reason = "extended by the other kind"))]
     let mut replies = client.request_all(Request::Version, &budget).unwrap();
-    #[cfg(feature = "tokio")]
-    replies.extend(request_versions_asynchronously(&addresses, options));
-    let outcome_of = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
-    replies.into_iter().map(outcome_of).collect()
-}
-
-#[cfg(feature = "tokio")]
-fn request_versions_asynchronously(
-    addresses: &[Address],
-    options: &Options,
-) -> Vec<(String, Result<glasscache_client::pipeline::Reply, Error>)> {
-    let placement = Placement::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = glasscache_client::AsyncClient::new(addresses, placement, options.clone());
-    let client = client.unwrap();
-    let budget = Budget::new(options.timeout);
-    let replies_future = client.request_all(Request::Version, &budget);
-    runtime.block_on(replies_future).unwrap()
+    let client = AsyncClient::new(&addresses, Placement::default(), options.clone()).unwrap();
+    replies.extend(runtime.block_on(client.request_all(Request::Version, &budget)).unwrap());
+    replies.into_iter().map(|(_, reply)| reply.map(drop)).collect()
 }
 
 /// Expects an error with `reason` from each kind of client.
@@ -155,7 +93,7 @@ fn requests_pass_to_a_server_of_a_trusted_authority() {
 }
 
 #[test]
-fn a_server_of_another_authority_or_name_is_refused() {
+fn a_server_of_another_authority_or_name_or_whose_certificate_has_expired_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let other_authority = Authority::new(folder.path(), "other");
@@ -165,6 +103,9 @@ fn a_server_of_another_authority_or_name_is_refused() {
     let trusting_files = files_trusting(&authority);
     let reason = "TLS failed: invalid peer certificate";
     expect_failure("127.0.0.1", port, &options_trusting(&trusting_files), reason);
+    let expired_port = serve_as(&authority.sign("expired", 2021), None).port();
+    let reason = "TLS failed: invalid peer certificate: certificate expired";
+    expect_failure("localhost", expired_port, &options_trusting(&trusting_files), reason);
     // The name that the certificate has may be given instead of the host.
     let files_with_server_name =
         TlsFiles { server_name: Some("localhost".to_owned()), ..trusting_files };
@@ -184,8 +125,12 @@ fn a_client_presents_its_certificate_where_one_is_required() {
     {
         assert!(outcome.is_err());
     }
-    let files_with_certificate =
-        TlsFiles { certificate_file: Some(authority.sign("client")), ..files_without_certificate };
+    let identity = authority.sign("client", 2090);
+    let files_with_certificate = TlsFiles {
+        certificate_file: Some(identity.chain_file),
+        key_file: Some(identity.key_file),
+        ..files_without_certificate
+    };
     for outcome in request_versions("localhost", port, &options_trusting(&files_with_certificate)) {
         outcome.unwrap();
     }
@@ -195,9 +140,7 @@ fn a_client_presents_its_certificate_where_one_is_required() {
 fn a_handshake_counts_towards_the_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    // It accepts connections and never replies.
-    let silent_listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = silent_listener.local_addr().unwrap().port();
+    let port = Peer::silent().address().port();
     let options = Options {
         timeout: Duration::from_millis(100),
         ..options_trusting(&files_trusting(&authority))
@@ -213,13 +156,7 @@ fn a_handshake_counts_towards_the_deadline() {
 fn a_server_without_tls_is_an_error_and_nothing_is_sent_plainly() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let plain_listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = plain_listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for socket in plain_listener.incoming() {
-            let _ = socket.unwrap().write_all(b"ERROR\r\n");
-        }
-    });
+    let port = Peer::start(|mut connection| connection.write("ERROR\r\n")).address().port();
     let options = options_trusting(&files_trusting(&authority));
     expect_failure("localhost", port, &options, "TLS failed: ");
     let unix_address = Address::parse_list("/run/cache.sock").unwrap();

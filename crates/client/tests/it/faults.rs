@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use glasscache_client::client::Value;
 use glasscache_client::{Error, Options};
 
-use crate::client::either_client::{EitherClient, item, with_both};
-use crate::client::faulty_server::{BEHAVIOURS, Behaviour, FaultyServer, value_of};
+use crate::either_client::{EitherClient, item, with_both};
+use glasscache_peers::{BEHAVIOURS, Behaviour, FaultyServer, value_of};
 
 const TIMEOUT: Duration = Duration::from_millis(150);
 
@@ -70,7 +70,7 @@ fn wait_until_recovered(either_client: &EitherClient) {
 #[test]
 fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
     thread::scope(|scope| {
-        for behaviour in BEHAVIOURS {
+        for &behaviour in BEHAVIOURS {
             scope.spawn(move || {
                 let keys = numbered_keys();
                 let server = FaultyServer::with_keys(&keys);
@@ -112,7 +112,7 @@ fn a_write_without_a_reply_leaves_no_older_value() {
 fn a_stale_connection_is_replaced_without_an_error() {
     let keys = numbered_keys();
     let server = FaultyServer::with_keys(&keys);
-    let long_timeout = crate::client::either_client::long_timeout();
+    let long_timeout = crate::either_client::long_timeout();
     with_both(&server.address, &long_timeout, |either_client| {
         for _ in 0..5 {
             assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
@@ -181,7 +181,7 @@ fn tasks_and_threads_share_a_client_through_every_fault() {
                     }
                 });
             }
-            for behaviour in BEHAVIOURS {
+            for &behaviour in BEHAVIOURS {
                 server.set_behaviour(behaviour);
                 thread::sleep(Duration::from_millis(50));
                 server.set_behaviour(Behaviour::Correct);

@@ -7,49 +7,11 @@ use std::time::{Duration, Instant};
 use glasscache_client::request::Request;
 use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
-use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile};
 
-use crate::client::either_client::{
+use crate::either_client::{
     EitherClient, item, long_timeout, with_both, with_both_in_each_protocol,
 };
-
-/// A server of our own on a free port and on a unix socket.
-pub(crate) struct Server {
-    running_server: Option<RunningServer>,
-    pub(crate) address: String,
-}
-
-impl Server {
-    pub(crate) fn start() -> Self {
-        Self::with_users(None)
-    }
-
-    /// A server at which clients have to log in, if it has `users`.
-    pub(crate) fn with_users(users: Option<UsersFile>) -> Self {
-        let config = Config {
-            users,
-            listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
-            memory_bytes: 64 << 20,
-            workers: 1,
-            ..Config::default()
-        };
-        let running_server = glasscache_server::start(config).unwrap();
-        let tcp_address = running_server.addresses().iter().find_map(|address| match address {
-            Address::Tcp(address) => Some(address.to_string()),
-            Address::Unix(_) => None,
-        });
-        Self { address: tcp_address.unwrap(), running_server: Some(running_server) }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(running_server) = self.running_server.take() {
-            running_server.stop();
-            running_server.join();
-        }
-    }
-}
+use crate::live_server::Server;
 
 #[test]
 fn every_method_does_what_it_documents() {
@@ -268,24 +230,14 @@ fn servers_can_be_changed_while_a_client_is_in_use() {
 
 #[test]
 fn names_and_unix_sockets_are_addresses_too() {
-    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let server = Server::on_unix_socket(&socket);
     let address_by_name = server.address.replace("127.0.0.1", "localhost");
-    with_both(&address_by_name, &long_timeout(), |either_client| {
-        either_client.set("k", b"by name").unwrap();
-        assert_eq!(either_client.bytes("k").unwrap(), b"by name");
-    });
-    let path = std::env::temp_dir().join(format!("glasscache-client-{}.sock", std::process::id()));
-    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let accepting_thread = std::thread::spawn(move || {
-        for _ in 0..2 {
-            let (stream, _) = listener.accept().unwrap();
-            crate::client::faulty_server::reply_with_misses(&stream);
-        }
-    });
-    with_both(path.to_str().unwrap(), &long_timeout(), |either_client| {
-        assert_eq!(either_client.get("k"), Ok(None));
-        either_client.close();
-    });
-    accepting_thread.join().unwrap();
-    std::fs::remove_file(&path).unwrap();
+    for address in [&address_by_name, socket.to_str().unwrap()] {
+        with_both(address, &long_timeout(), |either_client| {
+            either_client.set("k", address.as_bytes()).unwrap();
+            assert_eq!(either_client.bytes("k").unwrap(), address.as_bytes());
+        });
+    }
 }

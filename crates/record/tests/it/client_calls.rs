@@ -1,7 +1,6 @@
 //! Requests recorded through the calls of both clients: every read as issued, in order, with sizes and parents.
 
 use std::future::poll_fn;
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,11 +10,12 @@ use glasscache_client::engine::{Counter, InitialNumber};
 use glasscache_client::near::StrategyOptions;
 use glasscache_client::options::KeyEncoding;
 use glasscache_client::{AsyncClient, Budget, Options, StoreMode};
+use glasscache_peers::Peer;
 use glasscache_record::{Recorder, read_folder};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use crate::client::either_client::{EitherClient, both, item, long_timeout, wire_key, with_both};
-use crate::client::server_methods::Server;
+use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
+use crate::live_server::Server;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -154,8 +154,7 @@ async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) 
 
 #[test]
 fn a_call_that_is_given_up_is_no_longer_pending() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let address = Peer::silent().address().to_string();
     let EitherClient::Tokio(client, runtime) = EitherClient::tokio(&address, long_timeout()) else {
         unreachable!()
     };

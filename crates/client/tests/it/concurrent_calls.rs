@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use glasscache_client::error::Phase;
 use glasscache_client::{Budget, Error, Options};
 
-use crate::client::either_client::{EitherClient, long_timeout, wire_key};
-use crate::client::faulty_server::{Behaviour, FaultyServer, LATE_REPLY_DELAY, value_of};
+use crate::either_client::{EitherClient, long_timeout, wire_key};
+use glasscache_peers::{Behaviour, FaultyServer, LATE_REPLY_DELAY, value_of};
 
 fn numbered_keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
@@ -57,7 +57,7 @@ fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
     assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
     server.set_behaviour(Behaviour::Hang);
     let budget = Budget::new(Duration::from_secs(20));
-    let item = crate::client::either_client::item("k0", b"new");
+    let item = crate::either_client::item("k0", b"new");
     let mode = glasscache_client::StoreMode::Set;
     let call = client.store(mode, item, 0, false, &budget);
     let timeout_result = either_client
@@ -120,7 +120,7 @@ fn slow_servers_are_waited_for_together() {
     let servers: Vec<FaultyServer> = (0..4).map(|_| FaultyServer::with_keys(&keys)).collect();
     let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     let address_list = addresses.join(",");
-    crate::client::either_client::with_both(&address_list, &long_timeout(), |either_client| {
+    crate::either_client::with_both(&address_list, &long_timeout(), |either_client| {
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
         assert_eq!(either_client.get_many(&key_refs).unwrap().0.len(), 20);
         for server in &servers {
@@ -145,7 +145,7 @@ fn the_keys_of_a_server_that_does_not_reply_are_named() {
     let (good, bad) = (FaultyServer::with_keys(&keys), FaultyServer::with_keys(&keys));
     let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let addresses = format!("{},{}", good.address, bad.address);
-    crate::client::either_client::with_both(&addresses, &options, |either_client| {
+    crate::either_client::with_both(&addresses, &options, |either_client| {
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
         bad.set_behaviour(Behaviour::Correct);
         while either_client.get_many(&key_refs).unwrap().0.len() < 20 {

@@ -8,8 +8,8 @@ use glasscache_client::{
 };
 use glasscache_server::{UsersFile, UsersFileFormat};
 
-use crate::client::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
-use crate::client::server_methods::Server;
+use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
+use crate::live_server::Server;
 
 fn binary_options() -> Options {
     Options { protocol: Protocol::Binary, ..long_timeout() }
@@ -25,10 +25,10 @@ fn client_and_budget(either_client: &EitherClient) -> (&Client, Budget<'static>)
 
 #[test]
 fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
-    let path = std::env::temp_dir().join(format!("glasscache-sasl-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
     std::fs::write(&path, "app:pass word\n").unwrap();
-    let users = UsersFile { path: path.clone(), format: UsersFileFormat::AuthFile };
-    let server = Server::with_users(Some(users));
+    let server = Server::with_users(UsersFile { path, format: UsersFileFormat::AuthFile });
     let options =
         |password: &str| Options { login: Some(Login::new("app", password)), ..binary_options() };
     with_both(&server.address, &options("pass word"), |either_client| {
@@ -43,7 +43,6 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
         let refused = either_client.get("k");
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     });
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

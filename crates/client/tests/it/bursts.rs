@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::{Arithmetic, Budget, Client, Options, Placement};
 
-use crate::client::either_client::{EitherClient, long_timeout, wire_key};
-use crate::client::faulty_server::{FaultyServer, value_of};
-use crate::client::server_methods::Server;
+use crate::either_client::{EitherClient, long_timeout, wire_key};
+use crate::live_server::Server;
+use glasscache_peers::{FaultyServer, value_of};
 
 fn connect_blocking(servers: &str, options: Options) -> Client {
     let addresses = glasscache_client::Address::parse_list(servers).unwrap();

@@ -1,15 +1,15 @@
 //! Both clients with a strategy, against a real server.
 
-use std::net::TcpListener;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use glasscache_client::error::Phase;
 use glasscache_client::near::{RequestScope, StrategyOptions};
 use glasscache_client::{Budget, Error, Options, StoreMode};
+use glasscache_peers::Peer;
 
-use crate::client::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
-use crate::client::server_methods::Server;
+use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
+use crate::live_server::Server;
 
 fn near_options(strategy_lines: &str) -> Options {
     let strategy_file = format!("glasscache-strategy 1\n{strategy_lines}").parse().unwrap();
@@ -236,9 +236,7 @@ fn a_cancelled_task_leaves_its_key_to_the_tasks_that_wait() {
 
 #[test]
 fn a_read_that_waits_for_another_keeps_its_own_deadline() {
-    // Connections are made, and no request is read.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let address = Peer::silent().address().to_string();
     let (long, short) = (Duration::from_secs(3), Duration::from_millis(200));
     let check = |error: &Error, begin: Instant| {
         let Error::Deadline(context) = error else { panic!("{error}") };
