@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -67,27 +67,6 @@ fn count_readable(connection: &mut TestConnection, key_count: u64) -> u64 {
 }
 
 #[test]
-fn items_come_back_after_sigusr1_and_not_after_sigterm() {
-    let memory = Memory::new();
-    let mut server = memory.start();
-    let key_count = 2000;
-    let mut connection = server.connect();
-    for number in 0..key_count {
-        let value = build_value(number);
-        let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
-        assert_eq!(connection.request(&request), "STORED");
-    }
-    send_signal(&server, Signal::SIGUSR1);
-    assert_eq!(server.wait(), Some(0));
-    let mut server = memory.start();
-    assert_eq!(count_readable(&mut server.connect(), key_count), key_count);
-    send_signal(&server, Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
-    let server = memory.start();
-    assert_eq!(count_readable(&mut server.connect(), key_count), 0);
-}
-
-#[test]
 fn the_command_shutdown_graceful_saves_too() {
     let memory = Memory::new();
     let mut server = memory.start_with(&["-A"]);
@@ -101,28 +80,6 @@ fn the_command_shutdown_graceful_saves_too() {
     connection.send(b"shutdown\r\n");
     assert_eq!(server.wait(), Some(0));
     assert_eq!(memory.start().connect().request("get key\r\n"), "END");
-}
-
-#[test]
-fn the_time_without_a_server_counts_towards_a_ttl() {
-    let memory = Memory::new();
-    let mut server = memory.start();
-    let mut connection = server.connect();
-    let stored_at = Instant::now();
-    assert_eq!(connection.request("set short 0 3 1\r\nx\r\n"), "STORED");
-    assert_eq!(connection.request("set long 0 10000 1\r\nx\r\n"), "STORED");
-    send_signal(&server, Signal::SIGUSR1);
-    assert_eq!(server.wait(), Some(0));
-    while stored_at.elapsed() < Duration::from_secs(4) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let server = memory.start();
-    let mut connection = server.connect();
-    assert_eq!(connection.request("get short\r\n"), "END");
-    let reply = connection.request("mg long t\r\n");
-    let ttl_s: u64 = reply.strip_prefix("HD t").unwrap().parse().unwrap();
-    assert!(ttl_s <= 9996, "{ttl_s}");
-    assert!(ttl_s >= 9990 - stored_at.elapsed().as_secs(), "{ttl_s}");
 }
 
 #[test]
@@ -178,27 +135,6 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
         *(if found_count == 0 { &mut empty_count } else { &mut whole_count }) += 1;
     }
     eprintln!("{whole_count} whole, {empty_count} empty");
-}
-
-#[test]
-fn a_second_server_and_a_foreign_snapshot_end_with_code_3_and_one_sentence() {
-    let memory = Memory::new();
-    let server = memory.start();
-    let run_and_read_refusal = || {
-        let mut command = glasscache();
-        command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
-        let output = command.arg(memory.file()).output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), text)
-    };
-    let (code, text) = run_and_read_refusal();
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("is in use by another server"), "{text}");
-    drop(server);
-    std::fs::write(memory.folder.path().join("memory.meta"), "").unwrap();
-    let (code, text) = run_and_read_refusal();
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("is not the snapshot"), "{text}");
 }
 
 #[test]

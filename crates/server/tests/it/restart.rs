@@ -6,7 +6,9 @@
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::live_server;
 use crate::live_server::{connect, expect_reply};
@@ -142,6 +144,27 @@ fn a_plain_stop_saves_nothing() {
     server.join();
     assert!(!folder.snapshot_path().exists());
     assert!(!has_key(&folder.start()));
+}
+
+#[test]
+fn the_time_without_a_server_counts_towards_a_ttl() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let mut stream = connect(&server);
+    expect_reply(&mut stream, b"set short 0 1 1\r\nx\r\n", b"STORED\r\n");
+    expect_reply(&mut stream, b"set long 0 10000 1\r\nx\r\n", b"STORED\r\n");
+    stop_and_save(server);
+    let stopped_at = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    let server = folder.start();
+    let mut stream = connect(&server);
+    expect_reply(&mut stream, b"get short\r\nmg long t\r\n", b"END\r\nHD t");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    let ttl_s: u64 = line.trim_end().parse().unwrap();
+    assert!(ttl_s <= 9998, "{ttl_s}");
+    // A machine may be slow, before the stop as well.
+    assert!(ttl_s >= 9980 - stopped_at.elapsed().as_secs(), "{ttl_s}");
 }
 
 #[test]
