@@ -11,12 +11,13 @@ import contextlib
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from faulty import Session, Store
 from scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MODES = (
     "hang",
@@ -49,6 +50,10 @@ MODES = (
 """Every way to fail. The last two need a socket of their own: see `FaultyServer`."""
 
 
+COMMANDS = (b"get", b"gets", b"mg", b"ms", b"md", b"mn", b"version")
+"""What it executes; to anything else it replies with an error."""
+
+
 def value_of(key: bytes, size: int = 40) -> bytes:
     """Return the only right value of a key."""
     return (b"<" + key + b">") * (size // (len(key) + 2) + 1)
@@ -61,14 +66,14 @@ class FaultyServer(ScriptedServer):
         self.mode = "ok"
         self.ignores_writes = False
         """Whether writes get the reply of the mode and are not executed."""
-        self._store: dict[bytes, tuple[bytes, bytes]] = {}
+        self._store = Store("none", 0)
         self._previous_reply = b"END\r\n"
         self._is_open = True
         super().__init__(self._serve_with_mode)
 
     def put(self, key: bytes, value: bytes, flags: bytes = b"0") -> None:
         """Store an item directly, without a request."""
-        self._store[key] = (flags, value)
+        self._store.write(key, value, flags, 0)
 
     def close(self) -> None:
         """Close every socket."""
@@ -82,62 +87,15 @@ class FaultyServer(ScriptedServer):
             if not _send(self, connection, reply, applies_mode=applies_mode):
                 return
 
-    def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:  # noqa: C901, PLR0912
-        readline: Callable[[], bytes] = reader.readline  # type: ignore[attr-defined]
-        read: Callable[[int], bytes] = reader.read  # type: ignore[attr-defined]
-        while line := readline():
-            command, *arguments = line.split()
-            if command in (b"get", b"gets"):
-                value_replies = b"".join(
-                    self._value_reply(key, with_unique=command == b"gets") for key in arguments
-                )
-                yield value_replies + b"END\r\n", True
-            elif command == b"mn":
-                yield b"MN\r\n", False
-            elif command == b"version":
-                yield b"VERSION 1.6.45\r\n", True
-            elif command == b"ms":
-                body = read(int(arguments[1]) + 2)[:-2]
-                flags = next(
-                    (argument[1:] for argument in arguments[2:] if argument.startswith(b"F")), b"0"
-                )
-                if not self.ignores_writes:
-                    self._store[arguments[0]] = (flags, body)
-                if b"q" not in arguments:
-                    yield b"HD" + _opaque_flag(arguments) + b"\r\n", True
-            elif command == b"md":
-                previous_item = self._store.get(arguments[0])
-                if not self.ignores_writes:
-                    self._store.pop(arguments[0], None)
-                if b"q" not in arguments:
-                    yield (
-                        (b"NF" if previous_item is None else b"HD")
-                        + _opaque_flag(arguments)
-                        + b"\r\n",
-                        True,
-                    )
-            elif command == b"mg":
-                item = self._store.get(arguments[0])
-                if item is None:
-                    yield b"EN\r\n", True
-                else:
-                    flags, value = item
-                    head = b"VA %d f%s" % (len(value), flags)
-                    yield head + _opaque_flag(arguments) + b"\r\n" + value + b"\r\n", True
-            else:
-                yield b"ERROR\r\n", True
-
-    def _value_reply(self, key: bytes, *, with_unique: bool) -> bytes:
-        item = self._store.get(key)
-        if item is None:
-            return b""
-        unique_field = b" 7" if with_unique else b""
-        flags, value = item
-        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, flags, len(value), unique_field, value)
-
-
-def _opaque_flag(arguments: list[bytes]) -> bytes:
-    return b"".join(b" " + argument for argument in arguments[1:] if argument.startswith(b"O"))
+    def _replies(self, reader: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+        session = Session(self._store, reader)
+        while words := reader.readline().split():
+            items_before = dict(self._store.items)
+            reply = session.reply_to(words) if words[0] in COMMANDS else b"ERROR\r\n"
+            if self.ignores_writes:
+                self._store.items = items_before
+            if reply:
+                yield reply, words[0] != b"mn"
 
 
 def _send(  # noqa: C901, PLR0911, PLR0912

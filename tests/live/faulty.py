@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from scripted_server import ScriptedServer
 
@@ -144,15 +144,14 @@ class Store:
 class Session:
     """One connection."""
 
-    def __init__(self, store: Store, connection: socket.socket) -> None:
-        self.store, self.connection = store, connection
-        self.reader = connection.makefile("rb")
+    def __init__(self, store: Store, reader: IO[bytes]) -> None:
+        self.store, self.reader = store, reader
 
-    def run(self) -> None:
+    def serve(self, connection: socket.socket) -> None:
         """Replies until the client closes."""
         with contextlib.suppress(ValueError, IndexError):
             while line := self.reader.readline():
-                self.connection.sendall(self.reply_to(line.split()))
+                connection.sendall(self.reply_to(line.split()))
 
     def reply_to(self, request_words: list[bytes]) -> bytes:
         """Runs one command."""
@@ -164,7 +163,8 @@ class Session:
             value = self.reader.read(int(request_words[2]) + 2)[:-2]
         with self.store.lock:
             reply = self.execute(verb, request_words, value)
-        return b"" if request_words[-1] == b"noreply" else reply
+        is_quiet = verb in (b"ms", b"md") and b"q" in request_words[2:]
+        return b"" if is_quiet or request_words[-1] == b"noreply" else reply
 
     def execute(  # noqa: C901, PLR0911, PLR0912 - a line for each
         self, verb: bytes, request_words: list[bytes], value: bytes
@@ -191,8 +191,9 @@ class Session:
             return b"ERROR\r\n"  # As memcached, which does not know the command.
         key = request_words[1]
         item = store.find(key)
+        opaque = b"".join(b" " + word for word in request_words[2:] if word.startswith(b"O"))
         if verb == b"ms":
-            return self.meta_set(key, request_words[3:], value, item)
+            return self.meta_set(key, request_words[3:], value, item).replace(b"\r", opaque + b"\r")
         if verb == b"set":
             store.write(key, value, request_words[2], int(request_words[3]))
             return b"STORED\r\n"
@@ -208,13 +209,14 @@ class Session:
         is_meta = verb in (b"md", b"ma")
         if item is None:
             return (
-                b"NF\r\n"
+                b"NF%b\r\n" % opaque
                 if is_meta
                 else b"NOT_STORED\r\n"
                 if verb in (b"append", b"replace")
                 else b"NOT_FOUND\r\n"
             )
-        return self.change_existing_item(verb, request_words, value, item)
+        reply = self.change_existing_item(verb, request_words, value, item)
+        return reply.replace(b"\r", opaque + b"\r", 1) if is_meta else reply
 
     def flush(self, delay_s: int) -> None:
         """flush_all, at once or later."""
@@ -227,14 +229,15 @@ class Session:
     def meta_set(
         self, key: bytes, meta_flags: list[bytes], value: bytes, item: Item | None
     ) -> bytes:
-        """ms with the flags c, C and T."""
+        """ms with the flags c, C, F and T."""
         flag_values = {meta_flag[:1]: meta_flag[1:] for meta_flag in meta_flags}
         if b"C" in flag_values:
             if item is None:
                 return b"NF\r\n"
             if not self.store.compare_and_swap(item, int(flag_values[b"C"])):
                 return b"EX\r\n"
-        self.store.write(key, value, b"0", int(flag_values.get(b"T", b"0")))
+        flags, exptime = flag_values.get(b"F", b"0"), int(flag_values.get(b"T", b"0"))
+        self.store.write(key, value, flags, exptime)
         written_item = self.store.items.get(key)
         return (
             b"HD c%d\r\n" % (written_item.unique if written_item else 0)
@@ -243,7 +246,7 @@ class Session:
         )
 
     def meta_get(self, key: bytes, meta_flags: list[bytes]) -> bytes:
-        """mg with the flags c, k, O, N, R and v."""
+        """mg with the flags c, f, k, O, N, R and v."""
         store = self.store
         flag_values = {meta_flag[:1]: meta_flag[1:] for meta_flag in meta_flags}
         item_and_value = store.read(key)
@@ -262,6 +265,7 @@ class Session:
             return b"EN\r\n"
         returned_flags = {
             b"c": b"c%d" % item.unique,
+            b"f": b"f" + item.flags,
             b"k": b"k" + key,
             b"O": b"O" + flag_values.get(b"O", b""),
         }
@@ -328,7 +332,9 @@ class Session:
 def serve_connections(mode: str, fault_rate: float, ports: multiprocessing.Queue[int]) -> None:
     """The body of the server process."""
     store = Store(mode, fault_rate)
-    server = ScriptedServer(lambda connection: Session(store, connection).run())
+    server = ScriptedServer(
+        lambda connection: Session(store, connection.makefile("rb")).serve(connection)
+    )
     ports.put(server.port)
     threading.Event().wait()
 
