@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-__all__ = ["BULK_METHODS", "PUBLIC_METHODS", "READ_METHODS", "REQUESTS", "Request"]
+__all__ = [
+    "BULK_METHODS",
+    "PACKAGE_METHODS",
+    "PUBLIC_METHODS",
+    "READ_METHODS",
+    "REQUESTS",
+    "Request",
+]
 
 
 class Request(NamedTuple):
@@ -56,6 +63,8 @@ REQUESTS: Final = {
 """The rows by method; those of the package itself begin with an underscore."""
 
 PUBLIC_METHODS: Final = tuple(name for name in REQUESTS if not name.startswith("_"))
+PACKAGE_METHODS: Final = tuple(name for name in REQUESTS if name.startswith("_"))
+"""What the package calls itself, besides the public methods, before it stores a value that it made."""
 BULK_METHODS: Final = frozenset(name for name, row in REQUESTS.items() if row.is_bulk)
 READ_METHODS: Final = frozenset(
     name for name, row in REQUESTS.items() if row.is_read and not row.is_bulk

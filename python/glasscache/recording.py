@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache import _at_exit, _native
 from glasscache._contexts import is_package_call
-from glasscache._requests import BULK_METHODS, PUBLIC_METHODS, REQUESTS
+from glasscache._requests import BULK_METHODS, PACKAGE_METHODS, PUBLIC_METHODS, REQUESTS
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ class Recorder:
         for name in PUBLIC_METHODS:
             if name not in recorded:
                 self._record_method(client, name, self._begin_record_of(name))
+        for name in PACKAGE_METHODS:
+            self._record_method(client, name, _begin_write_record)
         # The pipeline of the asyncio client calls its methods.
         if (run := getattr(client, "_run_pipeline", None)) is not None:
             client._run_pipeline = functools.wraps(run)(self._recording_pipeline(run))
@@ -317,9 +319,10 @@ class Recorder:
         method = getattr(client, name, None)
         if method is None:
             return
-        begin_call = _make_call_beginner(
-            next(iter(inspect.signature(method).parameters)), begin_record, REQUESTS[name].ttl_index
-        )
+        # A reservation's ttl is not that of the value which replaces it.
+        ttl_index = None if name in PACKAGE_METHODS else REQUESTS[name].ttl_index
+        first_parameter = next(iter(inspect.signature(method).parameters))
+        begin_call = _make_call_beginner(first_parameter, begin_record, ttl_index)
 
         blocks, current_request = self._blocks, self._current_request.get
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -185,6 +186,42 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     for row in rows:
         assert row["items"] == [f"{row['route']}:{read_number}" for read_number in range(4)]
     assert items["7:3"]["size"] == 30
+
+
+def test_the_calls_by_which_a_value_is_made_are_recorded(server: Any, tmp_path: Path) -> None:
+    """The read that misses; to store, the reservation, the look whose it is, and the value."""
+
+    def call_count(client: Client) -> int:
+        stats = client.stats()
+        return sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
+
+    def make() -> int:
+        time.sleep(0.05)  # no call: not waited for
+        return 1
+
+    key = f"{uuid.uuid4()}"
+    with Client(server.address, timeout=30) as client:
+        recorder = client.recorder(tmp_path, format="jsonl")
+        calls_before = call_count(client)
+        with recorder.request():
+            client.get_or_set(key, make, ttl=64)
+        calls_of_client = call_count(client) - calls_before
+
+    async def main() -> None:
+        async with AsyncClient(server.address, timeout=30) as client:
+            recorder = client.recorder(tmp_path / "async", format="jsonl")
+            with recorder.request():
+                await client.get_or_set(f"{key}-async", make, ttl=64)
+
+    asyncio.run(main())
+    assert calls_of_client == 4
+    for folder in (tmp_path, tmp_path / "async"):
+        (row,), items = read_log(folder)
+        assert (row["calls"], row["writes"]) == ([1], 3)
+        assert row["base_us"] >= 50_000
+        (item,) = items.values()
+        assert item["ttl_s"] == 64
+        assert "changed" not in json.loads((folder / "meta.json").read_text())
 
 
 def test_the_ttl_with_which_a_key_is_stored_is_recorded(server: Any, tmp_path: Path) -> None:
