@@ -29,6 +29,11 @@ impl<K: Hash + Eq, V> Scope<K, V> {
         self.values.get(key)
     }
 
+    /// The value of an item in the scope, to change it.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.values.get_mut(key)
+    }
+
     /// Adds the value of an item.
     pub fn insert(&mut self, key: K, value: V) {
         self.values.insert(key, value);

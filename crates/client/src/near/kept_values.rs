@@ -126,6 +126,14 @@ impl KeptValues {
             validity: &validity,
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
+        // A write removes what is kept of its key, so what is kept is current. Its generation may be an earlier one,
+        // for other keys that were written since share it.
+        if location == Location::Local
+            && let Some(generation) = self.writes.generation(key)
+            && let Some(entry) = scope_state.held.get_mut(key)
+        {
+            entry.generation = generation;
+        }
         let scope_entry = scope_state.held.get(key);
         let scope_entry = scope_entry.filter(|entry| validity.is_current(key, entry));
         let value = match (location, scope_entry) {

@@ -194,6 +194,27 @@ fn own_writes_and_deletes_are_seen_at_once() {
 }
 
 #[test]
+fn own_writes_of_other_keys_leave_values_in_the_process() {
+    let mut client = TestClient::new("strategy s3fifo:20");
+    let kept_keys = ["a", "b", "c", "d", "e"];
+    for key in kept_keys {
+        client.values.insert(key, (key, -1));
+        client.read(key);
+    }
+    client.take_fetched_keys();
+    for number in 0..5000 {
+        drop(client.begin_set(&format!("other:{number}")));
+    }
+    let scope = client.scope(None);
+    for key in kept_keys {
+        assert_eq!(client.read_in(&scope, key).as_deref(), Some(key));
+        assert_eq!(client.read_in(&scope, key).as_deref(), Some(key));
+        assert_eq!(client.read(key).as_deref(), Some(key));
+    }
+    assert!(client.take_fetched_keys().is_empty());
+}
+
+#[test]
 fn a_value_that_was_fetched_while_its_key_was_written_is_not_kept() {
     let mut client = TestClient::new("strategy lru:10");
     // The write begins and ends within the fetch.
