@@ -62,7 +62,9 @@ pub fn choose_fixed_on(
         return FixedSet::new(Vec::new(), prepared.items);
     };
     let uses = prepared.uses(requests);
-    let candidates = || (0..sizes.len() as u32).filter(|&item| prepared.may_keep(item)).collect();
+    // Of an item that none of these requests used, only later ones tell that it exists.
+    let is_candidate = |item: u32| uses[item as usize] > 0 && prepared.may_keep(item);
+    let candidates = || (0..sizes.len() as u32).filter(|&item| is_candidate(item)).collect();
     let saved_ns = |item: u32| {
         let item_uses = uses[item as usize];
         u64::from(item_uses) * cost.call_ns(1, u64::from(sizes[item as usize]))

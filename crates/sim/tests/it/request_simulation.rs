@@ -90,6 +90,26 @@ fn reproduces_the_worked_example() {
 }
 
 #[test]
+fn an_item_that_was_not_used_before_is_in_no_fixed_set() {
+    let mut log = log_of(vec![NONE, NONE, NONE], vec![1000, 1000, 1000]);
+    for items in [&[1], &[1], &[0], &[2]] {
+        add_request(&mut log.requests, 0, 10000, 0, items);
+    }
+    let table = worked_example().1;
+    let cost = CostModel::new(&table.single, &table.batch).unwrap();
+    let prepared = PreparedLog::new(&log, |_| true);
+    for (notation, expected) in [
+        ("fixed:3", vec![1]),
+        ("fixed-time:3", vec![1]),
+        ("fixed-bytes:1000000", vec![1]),
+        ("fixed-hindsight:3", vec![1, 0, 2]),
+    ] {
+        let strategy: Strategy = notation.parse().unwrap();
+        assert_eq!(choose_fixed(strategy.fixed, &prepared, &cost).items, expected, "{notation}");
+    }
+}
+
+#[test]
 fn computes_the_figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);

@@ -225,6 +225,7 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
         let memory_of = |item: u32| u64::from(log.items.fixed_bytes(item));
         let cost_ns_of_all_uses = |item: u32| uses[item as usize] * table.cost_ns(1, size_of(item));
         let mut order: Vec<u32> = (0..log.items.len() as u32).collect();
+        order.retain(|&item| uses[item as usize] > 0);
         match name {
             "fixed" | "fixed-hindsight" => {
                 order.sort_by_key(|&item| std::cmp::Reverse(uses[item as usize]));
