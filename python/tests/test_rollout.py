@@ -291,6 +291,13 @@ def test_rollout_compares_the_groups_of_several_processes(
     text = run_rollout_command(*report_files, flags=()).stdout
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert text.startswith(f"Recommendation: {result['recommendation']}. ")
+    assert " ".join(text.split("\n\n")[0].split()) == result["sentence"]
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "rollout.json").write_text(json.dumps(document))
+    page = subprocess.run(
+        [find_command(), "report", tmp_path / "results"], capture_output=True, text=True, check=True
+    )
+    assert result["sentence"] in " ".join(page.stdout.split())
 
 
 PROCESSES_PROGRAM = """

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use glasscache_client::near::rollout::recommendation::{Action, recommend};
 use glasscache_lab::text::wrap;
+use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
 use reports::Reports;
@@ -39,15 +40,17 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let reports = Reports::read(&self.report_paths)?;
         let recommendation = recommend(&reports.forecast, &reports.measured);
+        let sentence = format!(
+            "Recommendation: {}. {}. {}.",
+            recommendation.action.name(),
+            output::capitalise_first_letter(&recommendation.reason),
+            recommendation.forecast_check
+        );
         if out.is_json() {
-            out.set_result(&output::build_document(&reports, &recommendation));
+            let mut document = output::build_document(&reports, &recommendation);
+            document["sentence"] = json!(sentence);
+            out.set_result(&document);
         } else {
-            let sentence = format!(
-                "Recommendation: {}. {}. {}.",
-                recommendation.action.name(),
-                output::capitalise_first_letter(&recommendation.reason),
-                recommendation.forecast_check
-            );
             out.print_line(wrap(&sentence))?;
             out.print_line(format!("\n{}", output::format_metrics(&reports)))?;
             if let Some(table) = output::format_routes(&reports) {
