@@ -153,7 +153,10 @@ fn compute_today_ms(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> f64 {
     today.second_half.wait_ms()
 }
 
-/// How long the recorded requests waited, if that was mostly for what the forecast does not include.
+/// Beyond this multiple of the forecast, what `inspect` says of today seems to contradict the search.
+const UNEXPLAINED_WAIT: f64 = 1.2;
+
+/// How long the recorded requests waited, if a good part of it was for what the forecast does not include.
 fn find_other_waits(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
@@ -162,7 +165,7 @@ fn find_other_waits(
     let options = ReportOptions { draw_seed: None, route_of: &[], route_count: 0 };
     let recorded = report_as_recorded(prepared, &loaded.log.requests, options)?;
     let wait_ms = recorded.second_half.wait_ms();
-    (wait_ms > 2.0 * today_ms).then(|| {
+    (wait_ms > today_ms * UNEXPLAINED_WAIT).then(|| {
         format!(
             "The recorded requests waited {wait_ms:.2} ms, besides decoding. That includes writes, and the time until a processor or the event loop was free to handle a reply; the forecast includes neither."
         )
