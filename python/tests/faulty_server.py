@@ -1,8 +1,8 @@
 """A faulty cache server: wrong replies, hangs and broken connections, one mode at a time.
 
-It keeps a real store and replies to `get`, `mg`, `ms`, `set`, `md`, `mn` and `version` correctly until a mode
-is set; then each reply goes through that mode. Values contain their key, so that a client that returns the
-value of another key is detected.
+It keeps a real store and executes `COMMANDS` correctly. Until a mode is set it replies correctly, too; then
+each reply is what the mode makes of it. Values contain their key, so that a client that returns the value of
+another key is detected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MODES = (
     "no_accept",
     "blackhole",
 )
-"""Every way to fail. The last two need a socket of their own: see `FaultyServer`."""
+"""Every way to fail. `no_accept` serves no connection that is made while it is set."""
 
 
 COMMANDS = (b"get", b"gets", b"mg", b"ms", b"md", b"mn", b"version")
@@ -60,28 +60,25 @@ def value_of(key: bytes, size: int = 40) -> bytes:
 
 
 class FaultyServer(ScriptedServer):
-    """`mode` decides its replies from the next request on."""
+    """A server with one store for all connections, whose `mode` decides each reply from the next one on.
+
+    A mode without a reply lasts until `mode` is set again or the server is closed; then the connection ends.
+    """
 
     def __init__(self) -> None:
         self.mode = "ok"
         self.ignores_writes = False
-        """Whether writes get the reply of the mode and are not executed."""
+        """Whether the store stays as it is: writes get the reply of the mode, and their effect is undone."""
         self._store = Store("none", 0)
         self._previous_reply = b"END\r\n"
-        self._is_open = True
         super().__init__(self._serve_with_mode)
 
     def put(self, key: bytes, value: bytes, flags: bytes = b"0") -> None:
         """Store an item directly, without a request."""
         self._store.write(key, value, flags, 0)
 
-    def close(self) -> None:
-        """Close every socket."""
-        self._is_open = False
-        super().close()
-
     def _serve_with_mode(self, connection: socket.socket) -> None:
-        while self.mode == "no_accept" and self._is_open:
+        while self.mode == "no_accept" and not self.is_closed:
             time.sleep(0.005)
         for reply, applies_mode in self._replies(connection.makefile("rb")):
             if not _send(self, connection, reply, applies_mode=applies_mode):
@@ -90,9 +87,9 @@ class FaultyServer(ScriptedServer):
     def _replies(self, reader: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
         session = Session(self._store, reader)
         while words := reader.readline().split():
-            items_before = dict(self._store.items)
+            items_before = dict(self._store.items) if self.ignores_writes else None
             reply = session.reply_to(words) if words[0] in COMMANDS else b"ERROR\r\n"
-            if self.ignores_writes:
+            if items_before is not None:
                 self._store.items = items_before
             if reply:
                 yield reply, words[0] != b"mn"
@@ -188,7 +185,7 @@ def _change_length(reply: bytes, change: int) -> bytes:
 
 
 def _wait_for_mode(server: FaultyServer, mode: str) -> None:
-    while server.mode == mode and server._is_open:
+    while server.mode == mode and not server.is_closed:
         time.sleep(0.005)
 
 

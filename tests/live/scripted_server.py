@@ -27,8 +27,8 @@ class ScriptedServer:
         self._serve = serve or self._read_to_end
         self._path, self.port = path, 0
         self._lock = threading.Lock()
+        self._is_closed = False
         self.connections: set[socket.socket] = set()
-        self.accepted_connections = 0
         self.listen()
 
     def listen(self) -> None:
@@ -38,11 +38,18 @@ class ScriptedServer:
         else:
             self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1000)
             self.port = self._listener.getsockname()[1]
+        with self._lock:
+            self._is_closed = False
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     @property
     def address(self) -> str:
         return self._path or f"127.0.0.1:{self.port}"
+
+    @property
+    def is_closed(self) -> bool:
+        with self._lock:
+            return self._is_closed
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -51,8 +58,10 @@ class ScriptedServer:
                 if self._path is None:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
+                    if self._is_closed:
+                        connection.close()
+                        return
                     self.connections.add(connection)
-                self.accepted_connections += 1
                 threading.Thread(target=self._run, args=(connection,), daemon=True).start()
 
     def _run(self, connection: socket.socket) -> None:
@@ -76,7 +85,9 @@ class ScriptedServer:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the listener and what is connected."""
+        """Close the listener and what is connected, a connection that is just being accepted as well."""
+        with self._lock:
+            self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -92,11 +103,7 @@ class ScriptedServer:
 class Relay(ScriptedServer):
     """Passes chunks to a server and back as `edit` returns them; None ends both connections."""
 
-    def __init__(
-        self,
-        server_address: str,
-        edit: Callable[[bytes, bool], bytes | None] = lambda chunk, _: chunk,
-    ) -> None:
+    def __init__(self, server_address: str, edit: Callable[[bytes, bool], bytes | None]) -> None:
         """`edit` gets each chunk and whether it comes from the client."""
         self.server_address, self._edit = server_address, edit
         super().__init__(self._relay)

@@ -1,4 +1,4 @@
-//! One connection of a scripted peer; its methods return an error when the client has gone, which ends the script.
+//! One connection of a scripted peer. Its methods return an error once the client has closed, which ends the script.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// Reads, and replies to nothing, until the client closes.
+    /// Reads until the client closes, and sends nothing.
     pub fn wait_for_end(&mut self) -> io::Result<()> {
         io::copy(&mut self.reader, &mut io::sink()).map(drop)
     }

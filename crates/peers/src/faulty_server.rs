@@ -1,8 +1,7 @@
-//! A scripted server that misbehaves, hangs and breaks off; its values name their key.
+//! A scripted server with faulty replies: wrong, late or incomplete. Each value contains its key.
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +14,7 @@ macro_rules! behaviours {
         /// How the server replies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Behaviour {
-            /// As it should.
+            /// Correctly.
             Correct,
             $(#[$doc] $name,)*
         }
@@ -38,13 +37,13 @@ behaviours! {
     Close,
     /// Byte by byte, with pauses.
     Trickle,
-    /// Bytes of no protocol come first.
+    /// Bytes that belong to no protocol come first.
     Garbage,
     /// Values have another key.
     WrongKey,
-    /// With the reply to the request before.
+    /// With the reply to the previous request.
     PreviousReply,
-    /// The same bytes two times.
+    /// The reply is sent twice.
     Twice,
     /// A value that was not requested comes first.
     Unsolicited,
@@ -62,7 +61,7 @@ behaviours! {
     ServerError,
     /// A line that does not end.
     EndlessLine,
-    /// The number of another request.
+    /// With the opaque of another request.
     OtherOpaque,
     /// With the first three quarters, and then it closes.
     ThreeQuartersThenClose,
@@ -71,7 +70,7 @@ behaviours! {
 /// How late [`Behaviour::Late`] is.
 pub const LATE_REPLY_DELAY: Duration = Duration::from_millis(400);
 
-/// The only right value of a key.
+/// The only correct value of a key.
 pub fn value_of(key: &str) -> Vec<u8> {
     format!("<{key}>").repeat(12).into_bytes()
 }
@@ -82,11 +81,12 @@ struct Shared {
     previous_reply: Mutex<Vec<u8>>,
 }
 
-/// A peer that replies by its behaviour; closed when dropped.
+/// A peer that replies according to its behaviour; closed when dropped.
 pub struct FaultyServer {
     /// Its address as text.
     pub address: String,
-    peer: Peer,
+    /// Its listener and connections.
+    pub peer: Peer,
     shared: Arc<Shared>,
 }
 
@@ -109,24 +109,16 @@ impl FaultyServer {
         Self { address: peer.address().to_string(), peer, shared }
     }
 
-    /// From the next reply on.
+    /// Changes how it replies, from the next reply on.
     pub fn set_behaviour(&self, behaviour: Behaviour) {
         *lock(&self.shared.behaviour) = behaviour;
-    }
-}
-
-impl Deref for FaultyServer {
-    type Target = Peer;
-
-    fn deref(&self) -> &Peer {
-        &self.peer
     }
 }
 
 impl Drop for FaultyServer {
     fn drop(&mut self) {
         self.set_behaviour(Behaviour::Correct);
-        self.close();
+        self.peer.close();
     }
 }
 
@@ -183,7 +175,7 @@ impl Shared {
         reply
     }
 
-    /// Sends a reply by the behaviour; false ends the connection.
+    /// Sends a reply according to the behaviour; returns false if the connection is to be closed.
     fn send(&self, connection: &mut Connection, reply: &[u8]) -> io::Result<bool> {
         let previous_reply = std::mem::replace(&mut *lock(&self.previous_reply), reply.to_vec());
         let first_half = &reply[..reply.len() / 2];
@@ -244,7 +236,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Sends nothing until the behaviour changes, then ends the connection.
+    /// Sends nothing until the behaviour changes; returns false, as the connection is then to be closed.
     fn hang(&self, behaviour: Behaviour) -> bool {
         while self.behaviour() == behaviour {
             thread::sleep(Duration::from_millis(2));
@@ -253,7 +245,7 @@ impl Shared {
     }
 }
 
-/// The reply with another length in the head of its first value.
+/// The reply with another length in the header of its first value.
 fn change_length(text: &str, change: i64) -> String {
     let value_head = || {
         let (head, after_head) = text.strip_prefix("VALUE ")?.split_once("\r\n")?;

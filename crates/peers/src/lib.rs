@@ -1,7 +1,8 @@
 //! What a client or a tool under test connects to: a listener whose replies a test scripts, a relay, a faulty server,
 //! and certificates.
 //!
-//! It uses no other crate, so the tests of each crate may use it. A peer runs until it is closed or the test program ends.
+//! It uses no other crate of the workspace, so the tests of each may use it. A peer runs until it is closed or the test
+//! program ends.
 
 mod authority;
 mod connection;

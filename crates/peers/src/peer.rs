@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::connection::Connection;
 
-/// The way of bytes through a relay.
+/// The direction in which bytes pass through a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -22,11 +22,23 @@ pub enum Direction {
 struct Shared {
     is_closed: AtomicBool,
     accepted_count: AtomicUsize,
-    /// Those that are being served, by number.
+    /// A copy of each stream that is being served, by the number of its connection.
     streams: Mutex<HashMap<usize, TcpStream>>,
 }
 
-/// A listener; it goes on when this is dropped.
+/// Removes the entry of an open connection when it is dropped: after a panic in the script as well.
+struct OpenStream {
+    shared: Arc<Shared>,
+    number: usize,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.shared.lock_streams().remove(&self.number);
+    }
+}
+
+/// A listener, which accepts connections until [`Peer::close`]; dropping this does not stop it.
 pub struct Peer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -61,8 +73,8 @@ impl Peer {
                 let _ = stream.set_nodelay(true);
                 shared.lock_streams().extend(stream.try_clone().ok().map(|copy| (number, copy)));
                 thread::spawn(move || {
-                    let _ = serve(number, Connection::new(stream)); // the client has gone
-                    shared.lock_streams().remove(&number);
+                    let _open_stream = OpenStream { shared, number };
+                    let _ = serve(number, Connection::new(stream)); // an error: the client has closed
                 });
             }
         });
@@ -79,7 +91,7 @@ impl Peer {
         Peer::start(move |mut connection| connection.reply_to_lines(&reply_to))
     }
 
-    /// A relay to `server`: each chunk passes as `edit` returns it, and both connections are closed where it returns `None`.
+    /// A relay to `server`: it forwards each chunk as `edit` returns it, and closes both connections when that is `None`.
     pub fn relay(
         server: SocketAddr,
         edit: impl Fn(Direction, Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -90,8 +102,11 @@ impl Peer {
             let server = TcpStream::connect(server)?;
             let (client_copy, server_copy) = (client.try_clone()?, server.try_clone()?);
             let edit_replies = edit.clone();
-            thread::spawn(move || pass(server_copy, client_copy, Direction::Reply, &*edit_replies));
-            pass(client, server, Direction::Request, &*edit)
+            thread::spawn(move || {
+                forward(server_copy, client_copy, Direction::Reply, &*edit_replies);
+            });
+            forward(client, server, Direction::Request, &*edit);
+            Ok(())
         })
     }
 
@@ -110,22 +125,22 @@ impl Peer {
         self.shared.lock_streams().len()
     }
 
-    /// Closes what is connected, as a restart does.
+    /// Closes every open connection, as a restart does; the listener goes on.
     pub fn drop_connections(&self) {
         for stream in self.shared.lock_streams().values() {
             let _ = stream.shutdown(Shutdown::Both); // some are closed already
         }
     }
 
-    /// Closes what is connected and the listener.
+    /// Closes the listener, and then every open connection: none can be added meanwhile.
     pub fn close(&self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
-        self.drop_connections();
         let listener_thread = self.listener_thread.lock().ok().and_then(|mut thread| thread.take());
         if let Some(listener_thread) = listener_thread {
             drop(TcpStream::connect(self.address)); // wakes the listener, which then ends
             let _ = listener_thread.join();
         }
+        self.drop_connections();
     }
 }
 
@@ -135,13 +150,13 @@ impl Shared {
     }
 }
 
-/// Passes chunks until one end closes, then ends both directions.
-fn pass(
+/// Forwards chunks until either side ends, then shuts down both streams.
+fn forward(
     mut source: TcpStream,
     mut target: TcpStream,
     direction: Direction,
     edit: &dyn Fn(Direction, Vec<u8>) -> Option<Vec<u8>>,
-) -> io::Result<()> {
+) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(read_bytes @ 1..) = source.read(&mut buffer) {
         let Some(chunk) = edit(direction, buffer[..read_bytes].to_vec()) else { break };
@@ -149,6 +164,7 @@ fn pass(
             break;
         }
     }
-    source.shutdown(Shutdown::Both)?;
-    target.shutdown(Shutdown::Both)
+    // Each may have been closed by its other end; that does not keep the other one open.
+    let _ = source.shutdown(Shutdown::Both);
+    let _ = target.shutdown(Shutdown::Both);
 }

@@ -133,7 +133,7 @@ fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
     let server = FaultyServer::with_keys(&keys);
     let either_client = EitherClient::blocking(&server.address, long_timeout());
     assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-    server.drop_connections();
+    server.peer.drop_connections();
     for _ in 0..5 {
         either_client.set_noreply("k0", b"new").unwrap();
     }

@@ -16,8 +16,12 @@ fn numbered_keys() -> Vec<String> {
 /// Waits until the server has this many connections open.
 fn wait_for_open_connections(server: &FaultyServer, open_count: usize) {
     let begin = Instant::now();
-    while server.open_connections() != open_count {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{} open", server.open_connections());
+    while server.peer.open_connections() != open_count {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "{} open",
+            server.peer.open_connections()
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -29,7 +33,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
     let EitherClient::Tokio(client, _) = &either_client else { unreachable!() };
     for round in 0..5 {
         assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-        let accepted_before = server.accepted_connections();
+        let accepted_before = server.peer.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         let budget = Budget::new(Duration::from_secs(20));
         let call = client.get(wire_key("k1"), false, &budget);
@@ -41,7 +45,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
             assert_eq!(either_client.bytes(&key).unwrap(), value_of(&key), "round {round}");
         }
         assert_eq!(
-            server.accepted_connections(),
+            server.peer.accepted_connections(),
             accepted_before + 1,
             "its connection was not used again"
         );
@@ -91,7 +95,11 @@ fn a_hundred_tasks_share_two_connections() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    assert!(server.accepted_connections() <= 2, "{} connections", server.accepted_connections());
+    assert!(
+        server.peer.accepted_connections() <= 2,
+        "{} connections",
+        server.peer.accepted_connections()
+    );
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn a_stale_connection_is_replaced_without_an_error() {
     with_both(&server.address, &long_timeout, |either_client| {
         for _ in 0..5 {
             assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-            server.drop_connections();
+            server.peer.drop_connections();
             assert_eq!(either_client.bytes("k1").unwrap(), value_of("k1"));
         }
     });
@@ -128,7 +128,7 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
     let server = FaultyServer::with_keys(&keys);
     with_both(&server.address, &short_timeout(), |either_client| {
         wait_until_recovered(either_client);
-        let accepted_before = server.accepted_connections();
+        let accepted_before = server.peer.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         assert!(matches!(either_client.get("k3"), Err(Error::Deadline(_))));
         server.set_behaviour(Behaviour::Correct);
@@ -141,7 +141,10 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
             }
         };
         assert_eq!(value, Some(value_of("k4")));
-        assert!(server.accepted_connections() > accepted_before, "the late connection was used");
+        assert!(
+            server.peer.accepted_connections() > accepted_before,
+            "the late connection was used"
+        );
     });
 }
 
