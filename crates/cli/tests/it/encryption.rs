@@ -350,6 +350,20 @@ fn profile_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
     assert!(result["ratio"]["50"]["value"].as_f64() > Some(0.0));
 }
 
+#[test]
+fn profile_verifies_the_name_that_the_address_has() {
+    let files = Files::new();
+    let server = files.serve();
+    let by_name = format!("localhost:{}", server.port());
+    let mut command = new_profile(&by_name, &["--json", "--tls", "--tls-ca"], "");
+    command.current_dir(files.folder.path());
+    command.arg(files.path("ca.pem"));
+    add_login(&mut command);
+    let result = parse_result(&command.output().unwrap());
+    assert_eq!((&result["wrong_values"], &result["tls"]), (&0.into(), &true.into()));
+    assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
+}
+
 /// Copies between two servers, both of which encrypt and want a login, or the one that `encrypted_side` names alone.
 fn run_warm(files: &Files, from: &Server, to: &Server, encrypted_side: Option<&str>) -> Value {
     let mut command = glasscache();

@@ -138,6 +138,27 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
 }
 
 #[test]
+fn a_second_server_and_a_foreign_snapshot_end_with_code_3_and_one_sentence() {
+    let memory = Memory::new();
+    let server = memory.start();
+    let run_and_read_refusal = || {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
+        let output = command.arg(memory.file()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text)
+    };
+    let (code, text) = run_and_read_refusal();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("is in use by another server"), "{text}");
+    drop(server);
+    std::fs::write(memory.folder.path().join("memory.meta"), "").unwrap();
+    let (code, text) = run_and_read_refusal();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("is not the snapshot"), "{text}");
+}
+
+#[test]
 fn the_log_reports_whether_items_came_back() {
     let memory = Memory::new();
     let file = memory.file();
