@@ -15,7 +15,7 @@ use crate::output::{Exit, Failure, Output};
 use crate::version::version_text;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach or cannot open,
+Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach or cannot open, \
 4 the data cannot be understood.
 
 Examples:
@@ -256,6 +256,59 @@ mod tests {
         for (given, expected) in cases {
             let arguments = add_command(given.split(' ').map(OsString::from).collect());
             assert_eq!(arguments.join(OsStr::new(" ")), OsStr::new(expected), "{given}");
+        }
+    }
+
+    /// A paragraph as clap wraps it: each line has as many words as fit.
+    fn wrap_paragraph(paragraph: &str, width: usize) -> String {
+        let mut wrapped = String::new();
+        let mut column = 0;
+        for word in paragraph.split(' ') {
+            if column > 0 && column + 1 + word.len() > width {
+                wrapped.push('\n');
+                column = 0;
+            } else if column > 0 {
+                wrapped.push(' ');
+                column += 1;
+            }
+            wrapped.push_str(word);
+            column += word.len();
+        }
+        wrapped
+    }
+
+    /// What follows the arguments in the help of each command has paragraphs, each of which is one line of the text, and
+    /// indented lines of examples and tables below a heading.
+    fn find_broken_paragraphs(command: &clap::Command, width: usize, found: &mut Vec<String>) {
+        let name = command.get_bin_name().unwrap_or_default();
+        let after_help = command.get_after_long_help().or_else(|| command.get_after_help());
+        let text = after_help.map(ToString::to_string).unwrap_or_default();
+        let help = command.clone().render_long_help().to_string();
+        let is_prose = |line: &&str| !line.is_empty() && !line.starts_with(' ');
+        for (line, next_line) in text.lines().zip(text.lines().skip(1)) {
+            let ends_sentence = line.ends_with(['.', ':']);
+            if is_prose(&line) && is_prose(&next_line) && !ends_sentence {
+                found.push(format!("{name}: broken in the source after: {line}"));
+            }
+        }
+        for paragraph in text.lines().filter(is_prose) {
+            if !help.contains(&wrap_paragraph(paragraph, width)) {
+                found.push(format!("{name}: not wrapped at {width}: {paragraph}"));
+            }
+        }
+        for subcommand in command.get_subcommands() {
+            find_broken_paragraphs(subcommand, width, found);
+        }
+    }
+
+    #[test]
+    fn the_terminal_breaks_the_paragraphs_of_each_help() {
+        for width in [60, 100] {
+            let mut command = Cli::command().term_width(width);
+            command.build();
+            let mut found = Vec::new();
+            find_broken_paragraphs(&command, width, &mut found);
+            assert_eq!(found, Vec::<String>::new());
         }
     }
 

@@ -16,16 +16,18 @@ use crate::target::{ByServer, Target};
 
 const EXAMPLES: &str = "\
 Examples:
-  glasscache stats                       ten lines: hit ratio, memory, items, rates
+  glasscache stats                       a summary: hit ratio, memory, rates
   glasscache stats 10.0.0.5:11211
   glasscache stats --interval-ms 10000   rates over ten seconds
   glasscache stats --all                 every general counter
   glasscache stats settings
-  glasscache stats detail on             count by key prefix; later: stats detail dump
+  glasscache stats detail on             count by key prefix, for detail dump
   glasscache stats reset                 set the counters to 0
   glasscache stats --json | jq .result[0].rows.curr_items
 
-Groups: settings, items, slabs, sizes, conns, detail on|off|dump, reset, and of glasscache itself: glasscache.
+Groups that memcached has too: settings, items, slabs, sizes, conns, detail on|off|dump. Groups of glasscache alone: \
+glasscache, policy, curve, hotkeys, prefixes, latency, slow. Their rows are explained in docs/reference/statistics.md.
+
 Why gets miss: glasscache why.";
 
 /// Print a server's counters.

@@ -19,10 +19,10 @@ Examples:
   glasscache warm --from cache1:11211 --to unix:/run/glasscache/socket --rate 50000
   glasscache warm --from cache1:11211 --to cache2:11211 --tls --tls-ca ca.pem --tls-only to
 
-Either server may be memcached 1.6 or glasscache. Move the clients to the new server first and let removals
-reach both, the old one first: an item that the new server has already is kept unless
---overwrite is given, so the copy never replaces a newer value. Items are read in the order of their last access, the latest first, and the old server's
-eviction order stays as it is. The copy ends when the new server begins to evict.";
+Either server may be memcached 1.6 or glasscache. Before the copy, move the clients to the new server, and let them \
+remove items from both, from the old one first. An item that the new server already has is kept unless --overwrite is \
+given, so the copy never replaces a newer value. Items are copied in the order of their last access, the latest first; \
+the eviction order of the old server does not change. The copy ends when the new server begins to evict.";
 
 /// Bytes in a megabyte of `--megabytes`.
 const MEGABYTE: u64 = 1_000_000;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Server to fill, as host:port or unix:PATH
     #[arg(long, value_name = "NEW", requires = "from")]
     to: Option<String>,
-    /// Both servers without --from and --to
+    /// The old and the new server, instead of --from and --to
     #[arg(
         value_names = ["OLD", "NEW"],
         num_args = 2,
@@ -45,10 +45,10 @@ pub(crate) struct Args {
         conflicts_with_all = ["from", "to"]
     )]
     servers: Vec<String>,
-    /// Most items to copy in a second
+    /// Limit of items copied in a second
     #[arg(long, value_name = "NUM", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// Most megabytes to copy in a second
+    /// Limit of megabytes copied in a second
     #[arg(long, value_name = "MB", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     megabytes: u64,
     /// Replace items that the new server has already
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     overwrite: bool,
     #[command(flatten)]
     access: access::Args,
-    /// Encrypt connections to one of the two servers alone
+    /// Encrypt connections only to this one of the two servers
     #[arg(long, value_name = "SERVER", requires = "tls")]
     tls_only: Option<Side>,
-    /// Log in to one of the two servers alone
+    /// Log in only to this one of the two servers
     #[arg(long, value_name = "SERVER", requires = "user")]
     login_only: Option<Side>,
 }

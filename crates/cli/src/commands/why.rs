@@ -31,8 +31,8 @@ Examples:
   glasscache why --for-s 60 --prefix-of '/:'
   glasscache why -s cache1:11211 --json
 
-Misses are counted by the server and split by what `watch` shows. A key that was stored before the watch
-began and gone by then counts as \"not seen\": watch for longer than most items live to tell more apart.
+Misses are counted by the server and split by what `watch` shows. A key that was stored before the watch \
+began and gone by then counts as \"not seen\": watch for longer than most items live to tell more apart. \
 Watching costs the server some CPU for each get while it lasts.";
 
 /// Maximum wait of one read, so that Ctrl-C and the end of the interval are noticed.

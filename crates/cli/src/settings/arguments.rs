@@ -184,7 +184,7 @@ pub(crate) fn format_after_help() -> String {
     }
     text.push_str(
         "
-Each long name is also a key of the TOML file (options for -o under [extended]) and an environment
+Each long name is also a key of the TOML file (options for -o under [extended]) and an environment \
 variable, for example GLASSCACHE_MEMORY_LIMIT; a flag wins over the environment over the file.
 
 Examples:
@@ -195,13 +195,13 @@ Examples:
   glasscache serve -l 10.0.0.5 -Y users  for other machines, with one
   glasscache serve -l 10.0.0.5 -Y users -Z -o ssl_chain_cert=server.pem,ssl_key=server.key
 
-Signals: SIGTERM, SIGINT and SIGUSR1 end the server once begun requests are answered, within a second;
-after SIGUSR1 the items of -e are saved, with -o save_on_term after each of them. SIGTERM or SIGINT
-once more ends it at once. glasscache stop sends them, also in a container without a shell.
-SIGHUP reads the files of -Y, --cluster-file, --http-token-file and the certificates again, opens
+Signals: SIGTERM, SIGINT and SIGUSR1 end the server once begun requests are answered, within a second; \
+after SIGUSR1 the items of -e are saved, with -o save_on_term after each of them. SIGTERM or SIGINT \
+once more ends it at once. glasscache stop sends them, also in a container without a shell. \
+SIGHUP reads the files of -Y, --cluster-file, --http-token-file and the certificates again, opens \
 --log-file again, and ends nothing.
 
-Exit codes: 0 ended by a signal or a client, 2 wrong usage, 3 a socket, file or memory cannot be had,
+Exit codes: 0 ended by a signal or a client, 2 wrong usage, 3 a socket, file or memory cannot be had, \
 70 (--failure-exit) a worker panicked or was stuck, 130 and 143 a second SIGINT or SIGTERM.",
     );
     text

@@ -30,8 +30,8 @@ Examples:
   glasscache doctor --json | jq '.result.findings[0].sentence'
   glasscache doctor || echo \"something to change\"
 
-The exit code is 1 if anything was found. Each server is asked for its statistics, for the fields of its first
-10,000 keys (lru_crawler metadump) and for its gets while it is observed (watch); --light leaves out the last two.";
+The exit code is 1 if anything was found. From each server it reads the statistics, the fields of the first 10,000 keys \
+(lru_crawler metadump), and the gets while it is observed (watch); --light leaves out the last two.";
 
 /// Print what is wrong with a server, and what to change.
 #[derive(clap::Args)]

@@ -31,8 +31,8 @@ Examples:
   glasscache replay requests/ --target cache1:11211 --strategy best.strategy --html replay.html
   glasscache replay site --target 127.0.0.1:11300 --strategy best.strategy --fill
 
-It reads only, unless --fill is given. Keys that the server does not have are left out if they are at
-most 1 % of the reads and of the fixed set. The exit code is 1 if the forecast did not hold or this
+It reads only, unless --fill is given. Keys that the server does not have are left out if they are at \
+most 1 % of the reads and of the fixed set. The exit code is 1 if the forecast did not hold or this \
 machine was too disturbed to tell, and 4 if the server lacks more of the fixed set.";
 
 /// Make the requests of a log again under a strategy, and compare what they need with the forecast.

@@ -21,9 +21,9 @@ Examples:
   glasscache rollout stats/*.json
   glasscache rollout web1.json web2.json --json
 
-Each process writes client.report(json=True) into a file, where client is
-Client(..., strategy=\"best.strategy\", share=0.1). A file may have several reports, one a line;
-of each process the one with the most requests counts. The exit code is 1 if the recommendation
+Each process writes client.report(json=True) into a file, where client is \
+Client(..., strategy=\"best.strategy\", share=0.1). A file may have several reports, one a line; \
+of each process the one with the most requests counts. The exit code is 1 if the recommendation \
 is to roll back.";
 
 /// Compare the requests that run a strategy with the others: continue, wait or roll back? And did the forecast come true?

@@ -31,15 +31,26 @@ use crate::seconds;
 use load::LoadedLog;
 
 const EXAMPLES: &str = "\
-Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
-fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D, together:P.
-B takes k, m or g; P is a percentage. Only compared, for no client has them:
-s4fifo:N, s4fifo:N:small=0.05,main=2 (also ghost-main, ghost, skip), tuned:N.
-What each does to the last nanosecond: docs/reference/formats.md.
+Strategies; + joins several, as in lru:206+children:
+  remote               keep nothing in the process
+  lru:N, s3fifo:N      a near cache of N items a process, by LRU or S3-FIFO
+  lru-bytes:B          a near cache of B bytes a process, by LRU
+  fixed:N              a fixed set of the N items that most requests use
+  fixed-time:N         a fixed set of the N items whose calls take most time
+  fixed-bytes:B        a fixed set of B bytes, by that time for each byte
+  fixed-hindsight:N    fixed:N chosen on all requests: a bound, not a choice
+  children             fetch the children of an item with it when it is missing
+  children-always      fetch the children of every item that is read
+  subtree:D            fetch D levels below the page of a request with the page
+  together:P           fetch with an item what P % of its requests also read
+  s4fifo:N, tuned:N    only compared, as no client has them; settings:
+                       s4fifo:N:small=0.05,main=2 (also ghost-main, ghost, skip)
+
+B may end in k, m or g. docs/reference/formats.md defines each strategy exactly.
 
 Examples:
   glasscache generate topic-tree site        a made-up log to try it on
-  glasscache simulate site                   the usual strategies at 1 % and 5 % of the items
+  glasscache simulate site                   the usual strategies, at two sizes
   glasscache simulate site --strategies remote,lru:206,fixed:206+children --json
   glasscache simulate site --search --memory 8M --html best.html
   glasscache simulate site --by route --exclude export";

@@ -23,12 +23,12 @@ use crate::traces::InputArgs;
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
-A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a
-histogram: a CSV file whose header is `size,count` (bytes of the value; keys of --key-bytes) or
+A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a \
+histogram: a CSV file whose header is `size,count` (bytes of the value; keys of --key-bytes) or \
 `item_bytes,count` (memcached's measure, header included).
 
 Examples:
-  glasscache slabs --factor 1.08 --json                the chunk sizes of -f 1.08
+  glasscache slabs --factor 1.08 --json                chunk sizes of -f 1.08
   glasscache slabs 127.0.0.1:11211                     a running memcached
   glasscache slabs sizes.csv --memory 1g --classes 40";
 

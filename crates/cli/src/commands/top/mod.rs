@@ -24,9 +24,10 @@ Examples:
   glasscache top --once                  print the table once
   glasscache top --once --json | jq '.result[].hit_ratio'
 
-Keys: left and right choose the column to sort by, r reverses, o restores the order of the servers, q ends.
-With --discover the source is looked at every five seconds: servers that come and go do so in the table.
-The hit ratio and the rates are of the interval; - is not known yet.";
+The hit ratio and the rates are those of the last interval; - means not known yet. With --discover the list of servers \
+is read again every five seconds.
+
+Keyboard: left and right choose the column to sort by, r reverses the order, o restores the order of the servers, q quits.";
 
 /// Show what servers are doing, in a table that is refreshed.
 #[derive(clap::Args)]
