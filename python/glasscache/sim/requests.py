@@ -96,7 +96,8 @@ def simulate(
         log: the folder of a request log (items and requests as .parquet or .jsonl).
         strategies: names such as "remote", "lru:206" or "fixed:206+children"; `glasscache simulate --help`
             lists them.
-        latency: the latency table; None is latency.json in the folder.
+        latency: a latency table, taken as it is; None is latency.json in the folder and what the log's requests waited
+            beyond it.
         exclude: routes whose requests are left out, as if they had never been recorded.
         draw_seed: also draw latencies from the table's distribution, with common random numbers for all.
         threads: 0 is one a core.
@@ -141,7 +142,8 @@ def search(
     Args:
         log: the folder of a request log (items and requests as .parquet or .jsonl).
         memory: bytes that each process may keep.
-        latency: the latency table; None is latency.json in the folder.
+        latency: a latency table, taken as it is; None is latency.json in the folder and what the log's requests waited
+            beyond it.
         exclude: routes whose requests are left out, as if they had never been recorded.
         threads: 0 is one a core.
         dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": groups of combinations are tasks
@@ -227,9 +229,8 @@ def _read_log(
     log: str | os.PathLike[str], latency: str | os.PathLike[str] | None, exclude: Iterable[str]
 ) -> _native.RequestLog:
     """Return the log with its latency table; warn of parts of the folder that are not in it."""
-    folder = os.fspath(log)
-    latency_path = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
-    native_log = _native.RequestLog.read(folder, latency=latency_path, exclude=list(exclude))
+    table = None if latency is None else os.fspath(latency)
+    native_log = _native.RequestLog.read(os.fspath(log), latency=table, exclude=list(exclude))
     for part_name in native_log.left_out_parts:
         warnings.warn(part_name, stacklevel=3)
     return native_log
@@ -237,4 +238,4 @@ def _read_log(
 
 def _open_cluster(address: str, native_log: _native.RequestLog, exclude: Iterable[str]) -> Cluster:
     """Return a cluster that has the log."""
-    return Cluster(address, "log", native_log.packed(), native_log.latency_json, list(exclude))
+    return Cluster(address, "log", native_log.packed(), native_log.prices, list(exclude))

@@ -45,6 +45,8 @@ pub struct NearRead {
     awaited_keys: AwaitedKeys,
     /// What the process keeps of keys that are fetched all the same.
     kept_values: Vec<(NearKey, NearValue)>,
+    /// When its last call for the request ended: its caller waits until it resumes.
+    call_ended_at: Option<Instant>,
 }
 
 /// What is fetched next.
@@ -94,11 +96,17 @@ impl NearRead {
             scope_fetch: None,
             awaited_keys: AwaitedKeys::default(),
             kept_values: Vec::new(),
+            call_ended_at: None,
         }
     }
 
     /// What is to be done next; `None`: all is here. Of a read that is alone in its request it always is a fetch.
+    ///
+    /// `now` is when its caller resumed after the call before, which on an event loop is later than the end of the call.
     pub fn step(&mut self, now: Instant) -> Option<NearStep> {
+        if let Some((scope, ended_at)) = self.scope.as_ref().zip(self.call_ended_at.take()) {
+            scope.state().cost.add_wait(now.saturating_duration_since(ended_at));
+        }
         loop {
             let (keys, reason) = match self.stage {
                 NearReadStage::Load => {
@@ -348,6 +356,7 @@ impl NearRead {
         let has_failed = items.iter().take(fetch.needed_keys).any(Option::is_none);
         if fetch.reason != FetchReason::Load {
             self.add_request_cost(fetch, &items, has_failed, now);
+            self.call_ended_at = Some(now);
         }
         if fetch.keys.len() == fetch.needed_keys {
             self.use_items(fetch, items, failures, now);
@@ -421,7 +430,7 @@ impl NearRead {
         cost.calls = cost.calls.saturating_add(1);
         cost.keys = cost.keys.saturating_add(fetch.keys.len() as u32);
         cost.bytes = cost.bytes.saturating_add(value_bytes(items) as u64);
-        cost.added_ns = cost.added_ns.saturating_add(added_time.as_nanos() as u64);
+        cost.add_wait(added_time);
         cost.has_failed |= has_failed;
     }
 

@@ -25,8 +25,8 @@ use crate::error;
 pub(crate) struct SimulatedLog {
     log: RequestLog,
     cost: CostModel,
-    /// The latency table as it was read.
-    latency_json: String,
+    /// The latency table as it was read, and whether what requests waited beyond it counts.
+    prices: (Option<String>, bool),
     excluded_routes: Vec<String>,
     /// The parts of the folder that are not in the log, each with its reason.
     left_out_parts: Vec<String>,
@@ -36,18 +36,27 @@ pub(crate) struct SimulatedLog {
 
 #[pymethods]
 impl SimulatedLog {
-    /// Read the log in a folder and a latency table; leave the requests of the excluded routes out.
+    /// Read the log in a folder and a latency table, by default what the log itself says of prices; leave the requests of
+    /// the excluded routes out.
     #[staticmethod]
     #[pyo3(signature = (folder, *, latency, exclude))]
     fn read(
         py: Python<'_>,
         folder: PathBuf,
-        latency: PathBuf,
+        latency: Option<PathBuf>,
         exclude: Vec<String>,
     ) -> PyResult<Self> {
         let FolderLog { log, left_out } = read_log(py, &folder)?;
-        let latency_json = std::io::read_to_string(super::open_file(&latency)?)?;
-        let mut simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
+        let uses_waits = latency.is_none();
+        let path = latency.unwrap_or_else(|| folder.join("latency.json"));
+        let has_own_prices = || matches!(CostModel::of_log(&log, None), Ok(Some(_)));
+        let latency_json = if uses_waits && !path.exists() && has_own_prices() {
+            None
+        } else {
+            Some(std::io::read_to_string(super::open_file(&path)?)?)
+        };
+        let prices = (latency_json, uses_waits);
+        let mut simulated = Self::new(py, log, prices, &path.to_string_lossy(), exclude)?;
         simulated.left_out_parts = left_out.iter().map(ToString::to_string).collect();
         if py.detach(|| simulated.prepare_log().len()) < 2 {
             let fault = format!("{}: fewer than 2 requests, one for each half", folder.display());
@@ -61,12 +70,12 @@ impl SimulatedLog {
     fn unpack(
         py: Python<'_>,
         packed_log: &[u8],
-        latency_json: String,
+        prices: (Option<String>, bool),
         exclude: Vec<String>,
     ) -> PyResult<Self> {
         let log = py.detach(|| unpack_log(packed_log));
         let log = log.map_err(|fault| error::from_trace_error(py, &fault))?;
-        Self::new(py, log, latency_json, "latency table", exclude)
+        Self::new(py, log, prices, "latency table", exclude)
     }
 
     /// Return the log as bytes.
@@ -74,10 +83,10 @@ impl SimulatedLog {
         PyBytes::new(py, &py.detach(|| pack_log(&self.log)))
     }
 
-    /// The latency table as it was read.
+    /// The latency table as it was read, if there is one, and whether what requests waited beyond it counts.
     #[getter]
-    fn latency_json(&self) -> &str {
-        &self.latency_json
+    fn prices(&self) -> (Option<&str>, bool) {
+        (self.prices.0.as_deref(), self.prices.1)
     }
 
     /// The parts of the folder that are not in the log, each with its reason.
@@ -94,7 +103,7 @@ impl SimulatedLog {
         draw_seed: Option<u64>,
     ) -> PyResult<()> {
         parse_strategies(py, &strategies)?;
-        if draw_seed.is_some() && self.cost.quantiles().is_none() {
+        if draw_seed.is_some() && self.cost.dependence_of_draws().is_none() {
             let fault = "the latency table has no distribution to draw from (single_pct)";
             return Err(error::bad_setting(py, fault.to_owned()));
         }
@@ -208,14 +217,20 @@ impl SimulatedLog {
     fn new(
         py: Python<'_>,
         log: RequestLog,
-        latency_json: String,
+        prices: (Option<String>, bool),
         latency_name: &str,
         exclude: Vec<String>,
     ) -> PyResult<Self> {
-        let cost = CostModel::parse(&latency_json).map_err(|fault| {
+        let cost = match &prices {
+            (table, true) => CostModel::of_log(&log, table.as_deref()),
+            (Some(table), false) => CostModel::parse(table).map(Some),
+            (None, false) => Ok(None),
+        };
+        let cost = cost.map_err(|fault| {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
             error::from_trace_error(py, &fault)
         })?;
+        let cost = cost.unwrap_or_else(CostModel::free);
         let routes = &log.requests.route_names;
         if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
             let fault = format!("no request has the route \"{unknown}\"");
@@ -224,7 +239,7 @@ impl SimulatedLog {
         Ok(Self {
             log,
             cost,
-            latency_json,
+            prices,
             excluded_routes: exclude,
             left_out_parts: Vec::new(),
             rules_by_evaluation: Default::default(),

@@ -6,7 +6,6 @@ use glasscache_strategy::rules::ChildrenRule;
 use super::cost::CostModel;
 use super::fixed::choose_fixed;
 use super::forecast::{add_comparisons, compute_forecasts, compute_refresh_forecast};
-use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, CostMode, run};
@@ -50,10 +49,8 @@ pub fn build_strategy_file(
 
 /// Calls cost what the measured distribution says, or the median where only that was measured.
 pub fn drawn_cost_mode(cost: &CostModel) -> CostMode {
-    match cost.quantiles() {
-        Some(_) => CostMode::Drawn { seed: FORECAST_SEED, dependence: Dependence::Independent },
-        None => CostMode::Median,
-    }
+    let draw = |dependence| CostMode::Drawn { seed: FORECAST_SEED, dependence };
+    cost.dependence_of_draws().map_or(CostMode::Median, draw)
 }
 
 /// Each child after its parent, in ascending order of the children, without sessions. Keys with spaces cannot be written

@@ -6,7 +6,9 @@
 use serde::Deserialize;
 
 use super::error::LatencyError;
-use super::latency_sample::Quantiles;
+use super::latency_sample::{Dependence, Quantiles};
+use super::recorded_waits::{RecordedRequest, RecordedWaits};
+use crate::trace::log::RequestLog;
 
 /// The file `latency.json` as written.
 #[derive(Debug, Deserialize)]
@@ -18,13 +20,15 @@ struct LatencyFile {
     single_pct: Option<std::collections::BTreeMap<String, std::collections::BTreeMap<String, f64>>>,
 }
 
-/// The cost of calls, from measured medians, with the measured distribution where there is one.
+/// The cost of calls, from measured medians, with the measured distribution where there is one, and with what recorded
+/// calls took beyond these.
 #[derive(Debug, Clone)]
 pub struct CostModel {
     single: Vec<Knot>,
     batch: Vec<Knot>,
     batch_of_one_ns: f64,
     quantiles: Option<Quantiles>,
+    recorded_waits: Option<RecordedWaits>,
 }
 
 /// A row of a table: size or count, its logarithm, nanoseconds.
@@ -53,22 +57,132 @@ impl CostModel {
         let single = parse_knots("single_us", single_us)?;
         let batch = parse_knots("batch_us", batch_us)?;
         let batch_of_one_ns = compute_batch_ns(&batch, 1);
-        Ok(Self { single, batch, batch_of_one_ns, quantiles: None })
+        Ok(Self { single, batch, batch_of_one_ns, quantiles: None, recorded_waits: None })
     }
 
-    /// The measured distribution, if the table carries one.
-    pub fn quantiles(&self) -> Option<&Quantiles> {
-        self.quantiles.as_ref()
+    /// Calls that cost nothing: the base of prices that a log has itself.
+    pub fn free() -> Self {
+        let row = vec![Knot { size_or_count: 1.0, log10: 0.0, ns: 0.0 }];
+        Self {
+            single: row.clone(),
+            batch: row,
+            batch_of_one_ns: 0.0,
+            quantiles: None,
+            recorded_waits: None,
+        }
+    }
+
+    /// What calls cost by the table that is in a log's folder, if there is one, and by how long the log's requests waited;
+    /// `None` if neither is known.
+    ///
+    /// # Errors
+    /// The text is no latency table.
+    pub fn of_log(log: &RequestLog, own_table: Option<&str>) -> Result<Option<Self>, LatencyError> {
+        let table = own_table.map(Self::parse).transpose()?;
+        let has_table = table.is_some();
+        let cost = table.unwrap_or_else(Self::free).with_recorded_waits(log);
+        Ok(Some(cost).filter(|cost| has_table || cost.recorded_waits.is_some()))
+    }
+
+    /// The same, with what the calls of a log took beyond it, if the log has that of enough calls.
+    #[must_use]
+    pub fn with_recorded_waits(self, log: &RequestLog) -> Self {
+        let requests = &log.requests;
+        // A recording proxy sees neither how long a request takes nor how long it waits.
+        let has_waits = requests.base_times_us.iter().any(|&base_us| base_us > 0);
+        let recorded: Vec<RecordedRequest> = (0..requests.len())
+            .filter(|_| has_waits)
+            .filter_map(|index| self.price_recorded_request(log, index))
+            .collect();
+        Self { recorded_waits: RecordedWaits::fit(&recorded), ..self }
+    }
+
+    /// A request of a log, if its calls are known and there are some.
+    fn price_recorded_request(&self, log: &RequestLog, index: usize) -> Option<RecordedRequest> {
+        let (keys_of_calls, times) = log.requests.calls.of(index)?;
+        let calls = keys_of_calls.len() as f64 + f64::from(times.writes);
+        let size_of = |&item: &u32| u64::from(log.items.sizes[item as usize]);
+        let reads = log.requests.calls_of(index);
+        let read_ns: u64 = reads
+            .map(|items| self.call_ns(items.len() as u64, items.iter().map(size_of).sum()))
+            .sum();
+        let write_ns = u64::from(times.writes) * self.call_ns(1, 0);
+        let further_keys = keys_of_calls.iter().map(|&keys| f64::from(keys.saturating_sub(1)));
+        (calls > 0.0).then(|| RecordedRequest {
+            calls,
+            further_keys: further_keys.sum(),
+            table_ns: (read_ns + write_ns) as f64,
+            wait_ns: f64::from(times.wait_us.saturating_sub(times.decode_us)) * 1e3,
+        })
+    }
+
+    /// What recorded calls took beyond the table, if it is in the prices.
+    pub fn recorded_waits(&self) -> Option<&RecordedWaits> {
+        self.recorded_waits.as_ref()
+    }
+
+    /// Whether there is no table: all costs are recorded waits.
+    pub fn is_of_log_alone(&self) -> bool {
+        self.recorded_waits.is_some() && self.single.iter().all(|row| row.ns == 0.0)
+    }
+
+    /// Whether costs can be drawn from a measured distribution, and how the draws of a request's calls then depend on each
+    /// other if nothing else is wanted.
+    pub fn dependence_of_draws(&self) -> Option<Dependence> {
+        if self.recorded_waits.is_some() {
+            return Some(RecordedWaits::DEPENDENCE);
+        }
+        self.quantiles.as_ref().map(|_| Dependence::Independent)
     }
 
     /// Nanoseconds of one call for `keys` values of `bytes` in all.
     pub fn call_ns(&self, keys: u64, bytes: u64) -> u64 {
-        round_half_up(self.single_ns(bytes) + self.extra_keys_ns(keys))
+        let beyond_table_ns = self.recorded_waits.as_ref().map_or(0.0, |waits| waits.call_ns);
+        round_half_up(
+            self.scale(self.single_ns(bytes)) + self.extra_keys_ns(keys) + beyond_table_ns,
+        )
+    }
+
+    /// Nanoseconds of such a call, which may be the first of its request, at a quantile (0 to 1, 0 is the fastest) of the
+    /// measured distribution, not rounded; `None` without one.
+    pub fn drawn_call_ns(
+        &self,
+        (keys, bytes): (u64, u64),
+        is_first: bool,
+        quantile: f64,
+    ) -> Option<f64> {
+        let Some(waits) = &self.recorded_waits else {
+            let single_ns = self.quantiles.as_ref()?.single_ns(bytes, quantile);
+            return Some(single_ns + self.extra_keys_ns(keys));
+        };
+        let ratio = waits.ratio_at(quantile);
+        let table_ns = self.single_ns(bytes) + self.table_extra_keys_ns(keys);
+        if waits.table_share < 1.0 {
+            return Some(table_ns * waits.table_share * ratio);
+        }
+        let request_ns = if is_first { waits.request_ns } else { 0.0 };
+        let further_keys_ns = waits.key_ns * keys.saturating_sub(1) as f64;
+        Some(table_ns + ratio * (request_ns + waits.call_ns + further_keys_ns))
+    }
+
+    /// Nanoseconds that the first call of a request takes beyond [`Self::call_ns`].
+    pub fn first_call_ns(&self) -> u64 {
+        self.recorded_waits.as_ref().map_or(0, |waits| round_half_up(waits.request_ns))
     }
 
     /// Nanoseconds that the keys beyond the first add to a call, not rounded.
     pub fn extra_keys_ns(&self, keys: u64) -> f64 {
+        let key_ns = self.recorded_waits.as_ref().map_or(0.0, |waits| waits.key_ns);
+        self.scale(self.table_extra_keys_ns(keys)) + key_ns * keys.saturating_sub(1) as f64
+    }
+
+    fn table_extra_keys_ns(&self, keys: u64) -> f64 {
         if keys == 1 { 0.0 } else { compute_batch_ns(&self.batch, keys) - self.batch_of_one_ns }
+    }
+
+    /// The part of a cost of the table that recorded calls took.
+    fn scale(&self, table_ns: f64) -> f64 {
+        self.recorded_waits.as_ref().map_or(table_ns, |waits| table_ns * waits.table_share)
     }
 
     fn single_ns(&self, bytes: u64) -> f64 {

@@ -133,7 +133,7 @@ pub fn add_comparisons(
                 let keys = waiting_keys as u32;
                 waiting_keys -= f64::from(keys);
                 stats.added_ns += match stats.calls {
-                    0 => cost.call_ns(u64::from(keys), 0),
+                    0 => cost.first_call_ns() + cost.call_ns(u64::from(keys), 0),
                     _ => round_half_up(cost.extra_keys_ns(u64::from(keys) + 1)),
                 };
                 stats.keys += keys;

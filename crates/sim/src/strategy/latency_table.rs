@@ -316,9 +316,7 @@ mod tests {
         let mut timed_calls = vec![single_get; 100];
         timed_calls.extend((0..1000).map(multi_get));
         let table = build_latency_table(timed_calls).unwrap();
-        let quantiles = table.cost.quantiles().unwrap();
-        let call_ns_at =
-            |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
+        let call_ns_at = |quantile| table.cost.drawn_call_ns((50, 50_000), true, quantile).unwrap();
         for (quantile, ns) in [(0.4, 140_000.0), (0.5, 150_000.0), (0.95, 195_000.0)] {
             assert!((call_ns_at(quantile) - ns).abs() < 2000.0, "{}", call_ns_at(quantile));
         }

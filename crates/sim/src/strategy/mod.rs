@@ -2,7 +2,8 @@
 //!
 //! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
-//! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
+//! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call
+//! (with what [`recorded_waits`] adds),
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
 //! [`build_file`] makes the file that a client runs, with what to expect of it ([`forecast`]);
 //! [`summary`] and [`usage`] describe a log; [`replay_file`] replays such a file, and [`comparison`] compares it with what a client measured, [`noise`] says how far chance goes.
@@ -21,6 +22,7 @@ pub mod latency_table;
 pub mod learn;
 pub mod noise;
 pub mod prepare;
+pub mod recorded_waits;
 pub mod replay_file;
 pub mod report;
 pub mod run;

@@ -17,7 +17,8 @@ pub struct Report {
     pub all: Figures,
     /// Over the second half, which no choice has used.
     pub second_half: Figures,
-    /// The second half with an independent latency draw for each call, if a distribution was measured.
+    /// The second half with latencies drawn from the measured distribution, if there is one: a draw for each call, or for
+    /// each request where the distribution is that of recorded requests.
     pub drawn: Option<Figures>,
     /// The same with one draw for all calls of a request: an upper bound on the effect of dependence.
     pub comonotone: Option<Figures>,
@@ -72,8 +73,9 @@ pub fn report(
     let (request_count, second_half_start) = (prepared.len(), prepared.second_half_start());
     let replay = |cost_mode| run(prepared, cost, strategy, choices, cost_mode, request_count);
     let request_stats = replay(CostMode::Median);
+    let dependence_of_draws = cost.dependence_of_draws();
     let drawn_figures = |dependence| {
-        let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
+        let seed = options.draw_seed.filter(|_| dependence_of_draws.is_some())?;
         let drawn_stats = replay(CostMode::Drawn { seed, dependence });
         let requests = second_half_start..request_count;
         Some(figures_of(prepared, Stats::Simulated(&drawn_stats), requests))
@@ -82,7 +84,7 @@ pub fn report(
     Report {
         all: figures_of(prepared, stats, 0..request_count),
         second_half: figures_of(prepared, stats, second_half_start..request_count),
-        drawn: drawn_figures(Dependence::Independent),
+        drawn: drawn_figures(dependence_of_draws.unwrap_or(Dependence::Independent)),
         comonotone: drawn_figures(Dependence::Comonotone),
         routes: figures_by_route(prepared, stats, options),
         kept: KeptSizes {

@@ -9,7 +9,7 @@ use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 use super::cost::{CostModel, round_half_up};
 use super::fixed::FixedSet;
 use super::item_lifetimes::Keeping;
-use super::latency_sample::{Dependence, Quantiles, draw_uniform};
+use super::latency_sample::{Dependence, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::simulated_policy::SimulatedPolicy;
@@ -223,11 +223,12 @@ impl Replay<'_> {
             return;
         }
         let bytes = fetch_list.iter().map(|&item| u64::from(process.size(item))).sum();
+        let is_first = stats.calls == 0;
         stats.calls += 1;
         stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
         stats.added_ns +=
-            self.call_costs.call_ns(process.current_request, cause, fetch_list, bytes);
+            self.call_costs.call_ns((process.current_request, is_first), cause, fetch_list, bytes);
         store_fetched(process, fetch_list);
     }
 }
@@ -358,7 +359,8 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
 struct CallCosts<'a> {
     cost: &'a CostModel,
     single_ns: Vec<u64>,
-    drawn: Option<(&'a Quantiles, u64, Dependence)>,
+    /// Seed of the draws, and how they depend on each other; `None`: there are none.
+    drawn: Option<(u64, Dependence)>,
     log_indexes: &'a [u32],
 }
 
@@ -368,29 +370,33 @@ impl<'a> CallCosts<'a> {
         let drawn = match cost_mode {
             CostMode::Median => None,
             CostMode::Drawn { seed, dependence } => {
-                cost.quantiles().map(|quantiles| (quantiles, seed, dependence))
+                cost.dependence_of_draws().map(|_| (seed, dependence))
             }
         };
         let single_ns = sizes.iter().map(|&size| cost.call_ns(1, u64::from(size))).collect();
         Self { cost, single_ns, drawn, log_indexes: &prepared.log_indexes }
     }
 
-    fn call_ns(&self, request: u32, cause: u32, fetch_list: &[u32], bytes: u64) -> u64 {
-        if let Some((quantiles, seed, dependence)) = self.drawn {
-            let quantile = draw_uniform(
-                seed,
-                u64::from(self.log_indexes[request as usize]),
-                cause,
-                dependence,
-            );
-            return round_half_up(
-                quantiles.single_ns(bytes, quantile)
-                    + self.cost.extra_keys_ns(fetch_list.len() as u64),
-            );
-        }
-        match fetch_list {
-            [item] if (*item as usize) < self.single_ns.len() => self.single_ns[*item as usize],
-            _ => self.cost.call_ns(fetch_list.len() as u64, bytes),
+    fn call_ns(
+        &self,
+        (request, is_first): (u32, bool),
+        cause: u32,
+        fetch_list: &[u32],
+        bytes: u64,
+    ) -> u64 {
+        let keys = fetch_list.len() as u64;
+        let drawn_ns = self.drawn.and_then(|(seed, dependence)| {
+            let log_index = u64::from(self.log_indexes[request as usize]);
+            let quantile = draw_uniform(seed, log_index, cause, dependence);
+            self.cost.drawn_call_ns((keys, bytes), is_first, quantile)
+        });
+        let first_call_ns = if is_first { self.cost.first_call_ns() } else { 0 };
+        match (drawn_ns, fetch_list) {
+            (Some(drawn_ns), _) => round_half_up(drawn_ns),
+            (None, [item]) if (*item as usize) < self.single_ns.len() => {
+                self.single_ns[*item as usize] + first_call_ns
+            }
+            (None, _) => self.cost.call_ns(keys, bytes) + first_call_ns,
         }
     }
 }

@@ -8,6 +8,7 @@ mod live_curve;
 mod live_policy;
 mod naive;
 mod policies;
+mod recorded_waits;
 mod request_logs;
 mod request_simulation;
 mod segment_plan;

@@ -6,6 +6,7 @@
 //! reached, each block is joined with the next one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Blocks of one group at most; with half of them an interval is still narrow.
 const BLOCKS_MAX: usize = 64;
@@ -33,6 +34,13 @@ pub struct RequestCost {
     /// Whether a key could not be read: then the request counts only as failed, for an outage is not an effect of a
     /// strategy.
     pub has_failed: bool,
+}
+
+impl RequestCost {
+    /// Adds a time that the request waited for its calls.
+    pub fn add_wait(&mut self, time: Duration) {
+        self.added_ns = self.added_ns.saturating_add(time.as_nanos() as u64);
+    }
 }
 
 /// Sums over requests: over neighbouring ones, over one alone, or over all of a group.

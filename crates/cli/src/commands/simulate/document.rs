@@ -46,6 +46,13 @@ pub(super) fn build_log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>)
         "accesses": prepared.accesses,
         "items_of_unknown_size": find_unknown_sizes(prepared).map_or(0, |(item_count, _)| item_count),
         "cut_after_requests": loaded.log.truncated_after,
+        "recorded_waits": loaded.cost_model.recorded_waits().map(|waits| json!({
+            "calls": waits.calls,
+            "request_us": waits.request_ns / 1e3,
+            "call_us": waits.call_ns / 1e3,
+            "key_us": waits.key_ns / 1e3,
+            "table_share": waits.table_share,
+        })),
         "left_out_parts": loaded.left_out.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

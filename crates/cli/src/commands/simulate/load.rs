@@ -32,17 +32,56 @@ pub(super) struct Routes {
 /// Reads the log in `folder` and its latency table, or the given one.
 pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedLog, Failure> {
     let FolderLog { log, left_out } = read_log(folder)?;
-    let latency_path = latency_path.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
-    let text = read_text(&latency_path).map_err(|error| {
-        let message = format!("cannot open {}: {error}", latency_path.display());
-        Failure::new(Exit::Unreachable, message).with_hint(
-            "docs/reference/formats.md, section 3, describes its format; --latency names another file",
-        )
-    })?;
-    let cost_model = CostModel::parse(&text).map_err(|error| {
-        Failure::new(Exit::BadData, format!("{}: {error}", latency_path.display()))
-    })?;
+    let own_path = folder.join("latency.json");
+    let path = latency_path.unwrap_or(&own_path);
+    let bad_table = |error| Failure::new(Exit::BadData, format!("{}: {error}", path.display()));
+    let own_cost_model = if latency_path.is_none() {
+        let own_table = own_path.exists().then(|| read_latency_table(path)).transpose()?;
+        CostModel::of_log(&log, own_table.as_deref()).map_err(bad_table)?
+    } else {
+        None
+    };
+    let cost_model = match own_cost_model {
+        Some(cost_model) => cost_model,
+        None => CostModel::parse(&read_latency_table(path)?).map_err(bad_table)?,
+    };
     Ok(LoadedLog { log, left_out, cost_model, folder_name: folder.display().to_string() })
+}
+
+/// Reads the text of a latency table.
+fn read_latency_table(path: &Path) -> Result<String, Failure> {
+    read_text(path).map_err(|error| {
+        let message = format!("cannot open {}: {error}", path.display());
+        Failure::new(Exit::Unreachable, message).with_hint(
+            "glasscache profile HOST:PORT --latency-out FILE measures one; --latency names another file",
+        )
+    })
+}
+
+/// A sentence on what calls cost, if that is not what a table says.
+pub(super) fn describe_prices(cost_model: &CostModel) -> Option<String> {
+    let waits = cost_model.recorded_waits()?;
+    if waits.table_share < 1.0 {
+        return Some(format!(
+            "Calls cost {:.0} % of what latency.json says: the log's requests waited no longer (--latency takes a table as it is).",
+            waits.table_share * 100.0
+        ));
+    }
+    let prices = format!(
+        "a call {:.3} ms, each further key of it {:.1} us, and the first call of a request another {:.3} ms",
+        waits.call_ns / 1e6,
+        waits.key_ns / 1e3,
+        waits.request_ns / 1e6
+    );
+    Some(if cost_model.is_of_log_alone() {
+        format!(
+            "Prices are those of the log's own requests, decoding left out: {prices}. What large values cost is not in them: glasscache profile HOST:PORT --latency-out LOG/latency.json measures it."
+        )
+    } else {
+        format!(
+            "Beyond latency.json, the log's requests waited so long: {prices} (--latency takes a table as it is)."
+        )
+    })
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.

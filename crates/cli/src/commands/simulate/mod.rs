@@ -12,7 +12,7 @@ mod search;
 mod table;
 mod web;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use glasscache_lab::text::wrap;
@@ -62,7 +62,8 @@ pub(crate) struct Args {
     /// Folder of the request log: items and requests as .parquet or .jsonl
     #[arg(id = "log", value_name = "LOG")]
     log_folder: PathBuf,
-    /// Latency table; the log's own latency.json if not given
+    /// Latency table, taken as it is. Without it a call costs what the log's latency.json says and what the log's requests
+    /// waited beyond that
     #[arg(long, value_name = "FILE")]
     latency: Option<PathBuf>,
     /// Strategies to compare; without it the usual ones at 1 % and 5 % of the items
@@ -189,7 +190,8 @@ impl Args {
                 table::build_page(&loaded, &prepared, &replays, &routes.names, self.table_limits());
             // Strategies that are named are all of interest.
             let prints_all_strategies = self.all || !self.strategies.is_empty();
-            print(out, &page, (prints_all_strategies, self.all))?;
+            let saved_path = self.save.as_deref().filter(|_| !replays.is_stopped);
+            print(out, &page, (prints_all_strategies, self.all), saved_path)?;
         }
         if replays.is_stopped {
             return Err(Failure::stopped());
@@ -223,7 +225,7 @@ impl Args {
             choice::check_savable(&named_strategies)?;
         }
         let draw_seed = self.draw.then_some(self.seed);
-        if self.draw && loaded.cost_model.quantiles().is_none() {
+        if self.draw && loaded.cost_model.dependence_of_draws().is_none() {
             let message =
                 "the latency table has no distribution (`single_pct`) to draw from (--draw)";
             return Err(Failure::new(Exit::BadData, message));
@@ -262,11 +264,13 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
 }
 
 /// Prints the summary sentence, the tables and the notes. A table is printed with all its rows if
-/// `prints_all_strategies`, for a table of strategies, or `prints_all_others`, for another table.
+/// `prints_all_strategies`, for a table of strategies, or `prints_all_others`, for another table. Then what to do with a
+/// strategy that was saved.
 fn print(
     out: &Output,
     page: &Page,
     (prints_all_strategies, prints_all_others): (bool, bool),
+    saved_path: Option<&Path>,
 ) -> Result<(), Failure> {
     out.print_line(wrap(&page.sentence))?;
     for table in &page.tables {
@@ -276,5 +280,13 @@ fn print(
         out.print_bytes(format_first_rows(table, None, prints_all).as_bytes())?;
     }
     out.print_line("")?;
-    page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))
+    page.notes.iter().try_for_each(|note| out.print_line(wrap(note)))?;
+    if let Some(path) = saved_path {
+        let path = path.display();
+        let next_step = format!(
+            "Saved to {path}. Check it against your cache: glasscache replay LOG --target HOST:PORT --strategy {path}; then run it for a tenth of the requests: Client(..., strategy=\"{path}\", share=0.1)."
+        );
+        out.print_line(wrap(&next_step))?;
+    }
+    Ok(())
 }

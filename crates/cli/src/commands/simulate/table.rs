@@ -7,7 +7,7 @@ use glasscache_sim::strategy::report::Report;
 
 use super::describe::describe;
 use super::fixed_items::{FixedItems, find_unknown_sizes};
-use super::load::LoadedLog;
+use super::load::{LoadedLog, describe_prices};
 use super::{NamedStrategy, Replays, TableLimits, choice, has_parents};
 
 /// With fewer requests on either side of a share its interval is not meaningful.
@@ -279,6 +279,7 @@ fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays)
     notes.extend(loaded.log.truncated_after.map(|complete_requests| {
         format!("The log ends in the middle of a request: it is read up to its last complete request, {complete_requests}.")
     }));
+    notes.extend(describe_prices(&loaded.cost_model));
     notes.extend(list_left_out_notes(loaded));
     notes.extend(
         replays

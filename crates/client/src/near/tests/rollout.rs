@@ -6,8 +6,8 @@ use std::time::Duration;
 use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy};
 
 use super::super::watch::{ReportLevel, WatchEvent};
-use super::super::{ChildrenOf, RequestScope};
-use super::TestClient;
+use super::super::{ChildrenOf, NearRead, NearStep, RequestScope};
+use super::{TestClient, wire_key};
 
 fn client_under_rollout(lines: &str, fraction: f64, by: ShareBy) -> TestClient {
     TestClient::with_options(lines, |options| {
@@ -119,6 +119,24 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     assert_eq!(strategy.sum.calls + control.sum.calls, 6);
     assert_eq!(strategy.sum.keys + control.sum.keys, 9);
     assert_eq!(strategy.sum.added_ns + control.sum.added_ns, 9_000_000);
+}
+
+#[test]
+fn a_request_waits_until_the_caller_of_its_call_resumes() {
+    let mut client = client_under_rollout("strategy remote", 0.5, ShareBy::Request);
+    let scope = scope_of(&client, Group::Strategy);
+    let mut read = NearRead::new(client.near.clone(), &[wire_key("a")], Some(scope.clone()));
+    let Some(NearStep::Fetch(fetch)) = read.step(client.now) else { panic!("no fetch") };
+    let (fetched, failures) = client.reply_to(&fetch);
+    client.wait(3);
+    read.finish_fetch(&fetch, fetched, failures, client.now);
+    client.wait(2);
+    assert!(read.step(client.now).is_none());
+    client.wait(1);
+    scope.end();
+    let process_cache = client.near.current();
+    let groups = process_cache.state().rollout.process_rollout().groups().clone();
+    assert_eq!(groups.strategy.sum.added_ns, 5_000_000);
 }
 
 /// A request about the page `a`, whose child `f` nobody reads: under `subtree:1` it needs one call more than without.

@@ -108,13 +108,9 @@ impl<'s> Process<'s> {
 
     fn draw_latency_ns(&mut self, key_count: u64, fetched_bytes: u64) -> u64 {
         let fraction = self.draw_fraction();
-        match self.site.cost.quantiles() {
-            Some(quantiles) => {
-                let single_ns = quantiles.single_ns(fetched_bytes, fraction);
-                (single_ns + self.site.cost.extra_keys_ns(key_count)) as u64
-            }
-            None => self.site.cost.call_ns(key_count, fetched_bytes),
-        }
+        let cost = &self.site.cost;
+        let drawn_ns = cost.drawn_call_ns((key_count, fetched_bytes), false, fraction);
+        drawn_ns.map_or_else(|| cost.call_ns(key_count, fetched_bytes), |ns| ns as u64)
     }
 
     /// Makes the requests of the log from `start` on; returns how many were made before the one at which the strategy
