@@ -96,7 +96,8 @@ macro_rules! methods {
                     let wire_keys = fetch.keys();
                     let bulk_read = BulkReadWithTtls::new(core, &wire_keys);
                     let entries_by_partition = bulk_read.entries_by_partition(&wire_keys);
-                    let (mut fetched, mut decoding_time) = (FetchedItems::default(), Duration::ZERO);
+                    let mut fetched = FetchedItems::with_capacity(wire_keys.len());
+                    let mut decoding_time = Duration::ZERO;
                     let fetch_budget = budget.for_fetch(&fetch);
                     let requests = bulk_read.requests(&entries_by_partition);
                     let results = self.request_many(&requests, &fetch_budget, &mut |reply| {

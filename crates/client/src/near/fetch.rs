@@ -87,6 +87,11 @@ impl Fetch {
 }
 
 impl FetchedItems {
+    /// What a call for this many keys brought before its first reply.
+    pub fn with_capacity(key_count: usize) -> Self {
+        Self { items: Vec::with_capacity(key_count), lacks_ttls: false }
+    }
+
     /// Notes what came for the key at `index`; `ttl_s` as of [`MetaReply`](crate::pipeline::MetaReply), `None` if the
     /// value must not be kept.
     pub fn record_item(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {

@@ -215,7 +215,7 @@ impl FixedSetLoad {
         self.has_warned = true;
         Some(format!(
             "loading the fixed set failed in part: the servers do not have {} of its {key_count} keys, the first is {:?}; \
-             see near_stats(), and store them or save the strategy again",
+             see near_stats(). Those that are stored with a TTL come back when they are stored; for others save the strategy again",
             self.missing_keys.len(),
             name_of(first_missing_key),
         ))

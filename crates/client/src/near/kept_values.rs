@@ -20,6 +20,10 @@ use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
 use super::write_tracker::WriteTracker;
 
+/// The keys of a fetch that are stored together: the tables that this needs stay small, also if the fetch is the load of a
+/// fixed set, because what the process has allocated once it rarely gives back.
+const STORED_AT_ONCE: usize = 256;
+
 /// The values, which keys have some, and which were written since their fetch began.
 #[derive(Debug)]
 pub(super) struct KeptValues {
@@ -270,7 +274,29 @@ impl KeptValues {
         &mut self,
         (keys, generations): (&[NearKey], &[Option<u64>]),
         fetched_keys: Vec<Option<FetchedKey>>,
-        scope_state: Option<&mut ScopeState>,
+        mut scope_state: Option<&mut ScopeState>,
+        related_keys: &RelatedKeysOfRead<'_>,
+        terms: FetchTerms,
+    ) {
+        let mut fetched_keys = fetched_keys.into_iter();
+        let parts = keys.chunks(STORED_AT_ONCE).zip(generations.chunks(STORED_AT_ONCE));
+        for (keys, generations) in parts {
+            let fetched_keys = fetched_keys.by_ref().take(keys.len());
+            self.store_part(
+                (keys, generations),
+                fetched_keys,
+                scope_state.as_deref_mut().unwrap_or(&mut ScopeState::of_single_read()),
+                related_keys,
+                terms,
+            );
+        }
+    }
+
+    fn store_part(
+        &mut self,
+        (keys, generations): (&[NearKey], &[Option<u64>]),
+        fetched_keys: impl Iterator<Item = Option<FetchedKey>>,
+        scope_state: &mut ScopeState,
         related_keys: &RelatedKeysOfRead<'_>,
         terms: FetchTerms,
     ) {
@@ -289,10 +315,9 @@ impl KeptValues {
                     .insert(key.clone(), fetched_key.into_value(key, current_generation, terms));
             }
         }
-        let mut temporary_scope_state = ScopeState::of_single_read();
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope_state.unwrap_or(&mut temporary_scope_state).held,
+            scope: &mut scope_state.held,
             fetched_values: &arrived_values,
             related_items: related_keys,
             validity: &ValidityNow {

@@ -26,6 +26,9 @@ use receive_buffer::ReceiveBuffer;
 /// size in common use with room to spare, and far below what a hostile length would take.
 pub const VALUE_BYTES_MAX: u64 = 64 << 20;
 
+/// The requests for which an idle connection may keep space; more is freed with the last reply.
+const RETAINED_IN_FLIGHT_MAX: usize = 1024;
+
 /// What a request in flight waits for.
 #[derive(Debug)]
 pub enum ExpectedReply {
@@ -376,6 +379,9 @@ impl Pipeline {
         {
             keys.clear();
             self.spare_keys = Some(keys);
+        }
+        if self.in_flight.is_empty() && self.in_flight.capacity() > RETAINED_IN_FLIGHT_MAX {
+            self.in_flight = VecDeque::new();
         }
         self.receive_buffer.consume(self.scan.offset);
         self.scan.reset();

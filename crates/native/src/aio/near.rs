@@ -86,13 +86,15 @@ impl AsyncClient {
         let mut timing = pending_read.borrow().timing;
         timing.started = fetch.started_at();
         timing.deadline = fetch.deadline(timing.deadline);
-        let bulk_read = BulkReadWithTtls::new(&this.core, &fetch.keys());
+        let wire_keys = fetch.keys();
+        let bulk_read = BulkReadWithTtls::new(&this.core, &wire_keys);
+        let fetched = FetchedItems::with_capacity(wire_keys.len());
         let slots: Vec<_> = bulk_read.slots().collect();
         let bulk_state = BulkState::Near(Box::new(NearFetch {
             pending_read: pending_read.clone().unbind(),
             fetch,
             bulk_read,
-            fetched: FetchedItems::default(),
+            fetched,
         }));
         let call = this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)?;
         Ok(Some(call.into_any()))
