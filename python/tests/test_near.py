@@ -733,3 +733,37 @@ def test_the_memory_of_rules_is_counted_and_is_about_that_of_their_file(
     client.set("a", "x" * 1000)
     client.get("a")
     assert client.near_stats()["fixed_bytes"] >= 1000
+
+
+LOAD_SCRIPT = """
+import sys
+from pathlib import Path
+from glasscache import Client
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+address, namespace, strategy = sys.argv[1:]
+with Client(address, namespace=namespace, timeout=20) as plain:
+    plain.get_many([f"k{number}" for number in range(100)])
+bytes_before = resident_bytes()
+client = Client(address, namespace=namespace, timeout=20, strategy=strategy)
+client.get("nobody")
+stats = client.near_stats()
+assert stats["kept_keys"] == 4000, stats
+print(resident_bytes() - bytes_before - stats["fixed_bytes"] - stats["rules_bytes"])
+"""
+
+
+def test_a_loaded_fixed_set_takes_little_more_than_it_counts(
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
+) -> None:
+    """What a call for 4,000 keys allocates besides their values stays with the process."""
+    names = [f"k{number}" for number in range(4000)]
+    for start in range(0, len(names), 500):
+        other_client.set_many({name: os.urandom(1000) for name in names[start : start + 500]})
+    lines = "".join(f"key {name}\n" for name in names)
+    strategy_file = save_strategy(f"strategy fixed:4000\n{lines}")
+    command = [sys.executable, "-c", LOAD_SCRIPT, server.address, namespace, strategy_file]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(completed.stdout) < 9 << 18, f"{int(completed.stdout):,} bytes"

@@ -96,8 +96,8 @@ def simulate(
         log: the folder of a request log (items and requests as .parquet or .jsonl).
         strategies: names such as "remote", "lru:206" or "fixed:206+children"; `glasscache simulate --help`
             lists them.
-        latency: a latency table, taken as it is; None is latency.json in the folder and what the log's requests waited
-            beyond it.
+        latency: a latency table, taken as it is; None is latency.json in the folder and what the
+            log's requests waited beyond it.
         exclude: routes whose requests are left out, as if they had never been recorded.
         draw_seed: also draw latencies from the table's distribution, with common random numbers for all.
         threads: 0 is one a core.
@@ -142,8 +142,8 @@ def search(
     Args:
         log: the folder of a request log (items and requests as .parquet or .jsonl).
         memory: bytes that each process may keep.
-        latency: a latency table, taken as it is; None is latency.json in the folder and what the log's requests waited
-            beyond it.
+        latency: a latency table, taken as it is; None is latency.json in the folder and what the
+            log's requests waited beyond it.
         exclude: routes whose requests are left out, as if they had never been recorded.
         threads: 0 is one a core.
         dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": groups of combinations are tasks
