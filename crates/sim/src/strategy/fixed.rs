@@ -37,6 +37,30 @@ impl FixedSet {
     }
 }
 
+/// For each item what the calls cost in which these requests read it, in nanoseconds: a call for several keys in equal
+/// parts, so that the sum over items is what all calls cost.
+pub fn compute_call_costs(
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+    requests: Range<usize>,
+) -> Vec<f64> {
+    let mut costs_ns = vec![0.0; prepared.items.len()];
+    let mut add_call = |items: &[u32]| {
+        let bytes = items.iter().map(|&item| u64::from(prepared.items.sizes[item as usize])).sum();
+        let key_ns = cost.call_ns(items.len() as u64, bytes) as f64 / items.len().max(1) as f64;
+        for &item in items {
+            costs_ns[item as usize] += key_ns;
+        }
+    };
+    for request in requests {
+        match prepared.calls_of(request) {
+            Some(calls) => calls.for_each(&mut add_call),
+            None => prepared.items_of(request).chunks(1).for_each(&mut add_call),
+        }
+    }
+    costs_ns
+}
+
 /// Chooses the set of a rule from the requests that the rule may use: the first half, or all of them in hindsight.
 pub fn choose_fixed(
     rule: Option<FixedRule>,

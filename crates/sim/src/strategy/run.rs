@@ -519,6 +519,18 @@ mod tests {
     }
 
     #[test]
+    fn the_cost_of_a_call_is_shared_by_its_keys() {
+        use super::super::fixed::compute_call_costs;
+        let log = log_with_calls(Some(&[3, 1, 1]));
+        let prepared = PreparedLog::new(&log, |_| true);
+        let cost = CostModel::new(&[(1.0, 100.0), (1e6, 100.0)], &[(1.0, 0.0), (3.0, 50.0)]);
+        // 150 us for items 0 to 2, 100 us for item 3; item 0 is read again for nothing.
+        let costs_ns = compute_call_costs(&prepared, &cost.unwrap(), 0..1);
+        let costs_us: Vec<u64> = costs_ns.iter().map(|ns| round_half_up(ns / 1e3)).collect();
+        assert_eq!(costs_us, [50, 50, 50, 100]);
+    }
+
+    #[test]
     fn a_kept_value_ends_with_its_item() {
         let mut log = log_with_calls(None);
         // Two requests more, of the same items; item 0 lives for 10 s, and what the first of them stores it does not keep.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use glasscache_lab::text::format_count;
 use glasscache_sim::key_prefix::{NO_PREFIX, PrefixGroups};
 use glasscache_sim::page::{Table, format_short_bytes};
-use glasscache_sim::strategy::fixed::choose_fixed;
+use glasscache_sim::strategy::fixed::{choose_fixed, compute_call_costs};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ struct FixedItem {
     bytes: u64,
     /// Requests of the first half, in per cent, that use it.
     uses_percent: f64,
-    /// Time of its calls per request of the first half.
+    /// Its part of the time of the calls that read it, per request of the first half.
     saved_ms: f64,
 }
 
@@ -45,16 +45,16 @@ impl FixedItems {
         let chosen = choose_fixed(named.strategy.fixed, prepared, &loaded.cost_model);
         let half_requests = prepared.second_half_start();
         let uses = prepared.uses(0..half_requests);
+        let call_costs_ns = compute_call_costs(prepared, &loaded.cost_model, 0..half_requests);
         let request_count = half_requests.max(1) as f64;
         let new_item = |&item_number: &u32| {
             let index = item_number as usize;
             let bytes = u64::from(prepared.items.sizes[index]);
-            let call_ms = loaded.cost_model.call_ns(1, bytes) as f64 / 1e6;
             FixedItem {
                 key: loaded.log.items.keys[index].clone(),
                 bytes,
                 uses_percent: 100.0 * f64::from(uses[index]) / request_count,
-                saved_ms: f64::from(uses[index]) * call_ms / request_count,
+                saved_ms: call_costs_ns[index] / 1e6 / request_count,
             }
         };
         let mut items: Vec<FixedItem> = chosen.items.iter().map(new_item).collect();

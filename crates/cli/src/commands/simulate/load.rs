@@ -58,6 +58,9 @@ fn read_latency_table(path: &Path) -> Result<String, Failure> {
     })
 }
 
+/// Prices below this, in nanoseconds, are not printed.
+const PRINTED_PRICE_NS_MIN: f64 = 500.0;
+
 /// A sentence on what calls cost, if that is not what a table says.
 pub(super) fn describe_prices(cost_model: &CostModel) -> Option<String> {
     let waits = cost_model.recorded_waits()?;
@@ -67,12 +70,20 @@ pub(super) fn describe_prices(cost_model: &CostModel) -> Option<String> {
             waits.table_share * 100.0
         ));
     }
-    let prices = format!(
-        "a call {:.3} ms, each further key of it {:.1} us, and the first call of a request another {:.3} ms",
-        waits.call_ns / 1e6,
-        waits.key_ns / 1e3,
-        waits.request_ns / 1e6
-    );
+    let parts = [
+        (waits.call_ns, format!("a call {:.3} ms", waits.call_ns / 1e6)),
+        (waits.key_ns, format!("each further key of it {:.1} us", waits.key_ns / 1e3)),
+        (
+            waits.request_ns,
+            format!("the first call of a request another {:.3} ms", waits.request_ns / 1e6),
+        ),
+    ];
+    let parts = parts.into_iter().filter(|&(ns, _)| ns >= PRINTED_PRICE_NS_MIN);
+    let prices: Vec<String> = parts.map(|(_, text)| text).collect();
+    let prices = prices.join(", ");
+    if prices.is_empty() {
+        return None;
+    }
     Some(if cost_model.is_of_log_alone() {
         format!(
             "Prices are those of the log's own requests, decoding left out: {prices}. What large values cost is not in them: glasscache profile HOST:PORT --latency-out LOG/latency.json measures it."
