@@ -148,7 +148,7 @@ def repeat_until(succeeds: Callable[[], bool]) -> None:
     """Repeat a call outside of outages until it succeeds; on a busy machine an attempt may time out."""
     deadline = time.monotonic() + 20
     while not succeeds():
-        assert time.monotonic() < deadline, "no attempt succeeds though there is no outage"
+        assert time.monotonic() < deadline, "every attempt failed although there was no outage"
         time.sleep(0.01)
 
 

@@ -102,7 +102,7 @@ impl NearRead {
 
     /// What is to be done next; `None`: all is here. Of a read that is alone in its request it always is a fetch.
     ///
-    /// `now` is when its caller resumed after the call before, which on an event loop is later than the end of the call.
+    /// `now` is when the caller resumed after the previous call; on an event loop that is later than the end of that call.
     pub fn step(&mut self, now: Instant) -> Option<NearStep> {
         if let Some((scope, ended_at)) = self.scope.as_ref().zip(self.call_ended_at.take()) {
             scope.state().cost.add_wait(now.saturating_duration_since(ended_at));

@@ -49,8 +49,7 @@ impl SimulatedLog {
         let FolderLog { log, left_out } = read_log(py, &folder)?;
         let uses_waits = latency.is_none();
         let path = latency.unwrap_or_else(|| folder.join("latency.json"));
-        let has_own_prices = || matches!(CostModel::of_log(&log, None), Ok(Some(_)));
-        let latency_json = if uses_waits && !path.exists() && has_own_prices() {
+        let latency_json = if uses_waits && !path.exists() {
             None
         } else {
             Some(std::io::read_to_string(super::open_file(&path)?)?)
@@ -230,7 +229,11 @@ impl SimulatedLog {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
             error::from_trace_error(py, &fault)
         })?;
-        let cost = cost.unwrap_or_else(CostModel::free);
+        let cost = cost.ok_or_else(|| {
+            PyFileNotFoundError::new_err(format!(
+                "{latency_name}: there is no latency table, and the log does not have how long its requests waited"
+            ))
+        })?;
         let routes = &log.requests.route_names;
         if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
             let fault = format!("no request has the route \"{unknown}\"");

@@ -60,8 +60,8 @@ impl CostModel {
         Ok(Self { single, batch, batch_of_one_ns, quantiles: None, recorded_waits: None })
     }
 
-    /// Calls that cost nothing: the base of prices that a log has itself.
-    pub fn free() -> Self {
+    /// Calls that cost nothing: the base where a log has waits and no table.
+    fn free() -> Self {
         let row = vec![Knot { size_or_count: 1.0, log10: 0.0, ns: 0.0 }];
         Self {
             single: row.clone(),
@@ -76,7 +76,7 @@ impl CostModel {
     /// `None` if neither is known.
     ///
     /// # Errors
-    /// The text is no latency table.
+    /// The text is not a latency table.
     pub fn of_log(log: &RequestLog, own_table: Option<&str>) -> Result<Option<Self>, LatencyError> {
         let table = own_table.map(Self::parse).transpose()?;
         let has_table = table.is_some();
@@ -84,7 +84,7 @@ impl CostModel {
         Ok(Some(cost).filter(|cost| has_table || cost.recorded_waits.is_some()))
     }
 
-    /// The same, with what the calls of a log took beyond it, if the log has that of enough calls.
+    /// The same model with what the calls of a log took beyond it, if the log has the waits of enough calls.
     #[must_use]
     pub fn with_recorded_waits(self, log: &RequestLog) -> Self {
         let requests = &log.requests;
@@ -121,7 +121,7 @@ impl CostModel {
         self.recorded_waits.as_ref()
     }
 
-    /// Whether there is no table: all costs are recorded waits.
+    /// Whether all costs come from recorded waits, because there is no table.
     pub fn is_of_log_alone(&self) -> bool {
         self.recorded_waits.is_some() && self.single.iter().all(|row| row.ns == 0.0)
     }

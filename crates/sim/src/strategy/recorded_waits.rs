@@ -1,7 +1,7 @@
 //! How long the calls of recorded requests took beyond what a latency table says, so that a forecast has the prices that
 //! the application pays.
 //!
-//! A table is measured by one call after the other. A process that sleeps between its requests wakes with cold caches, waits
+//! A table is measured with one call right after another. A process that sleeps between its requests wakes with cold caches, waits
 //! for its event loop or its interpreter, and may use another client than the one that was measured: on loopback its
 //! calls take twice as long. docs/reference/formats.md, "Prices from the log".
 
@@ -13,7 +13,7 @@ const CALLS_MIN: u64 = 100;
 /// Parts of equal weight into which the requests are cut by how long their calls took.
 const SPREAD_PARTS: usize = 1000;
 
-/// The excess of this share of the requests is cut to that of the others before the price of a further key is fitted.
+/// The excess of a call is cut at this share of the requests from above, before prices are fitted.
 const OUTLIER_SHARE: f64 = 0.01;
 
 /// How much of its variation a quantity must have beside the others, for a price of its own.

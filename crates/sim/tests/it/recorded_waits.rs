@@ -126,6 +126,6 @@ fn few_calls_or_none_that_are_known_change_nothing() {
 fn a_log_without_a_table_prices_its_calls_by_itself() {
     let calls: Vec<&[u32]> = CALLS.into_iter().cycle().take(200).collect();
     let log = log_of(&calls, |_, keys| keys.iter().map(|keys| 500 + 2 * (keys - 1)).sum());
-    let cost = CostModel::free().with_recorded_waits(&log);
+    let cost = CostModel::of_log(&log, None).unwrap().unwrap();
     assert_eq!((cost.call_ns(1, 1), cost.call_ns(11, 1 << 20)), (500_000, 520_000));
 }

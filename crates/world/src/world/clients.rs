@@ -538,11 +538,9 @@ impl Clients {
         env: &mut Environment,
     ) {
         let client_connection = &mut self.connections[connection];
-        client_connection.stop_waiting(server_call);
-        if client_connection.owner != Some(server_call) {
+        if !client_connection.detach(server_call) {
             return;
         }
-        client_connection.owner = None;
         let ClientConnection { process, server, .. } = *client_connection;
         if let Some(engine) = &mut client_connection.engine {
             engine.release();
@@ -569,11 +567,9 @@ impl Clients {
         env: &mut Environment,
     ) {
         let client_connection = &mut self.connections[connection];
-        client_connection.stop_waiting(server_call);
-        if client_connection.owner != Some(server_call) {
+        if !client_connection.detach(server_call) {
             return self.submit_on_shared(server_call, env);
         }
-        client_connection.owner = None;
         let ClientConnection { process, server, .. } = *client_connection;
         self.close_connection(connection, env);
         self.pool(process, server).open_replacement();

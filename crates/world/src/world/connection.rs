@@ -177,8 +177,18 @@ impl ClientConnection {
             .retain(|(_, other_server_call)| *other_server_call != server_call);
     }
 
+    /// A server call no longer uses the connection; returns whether it was its owner.
+    pub(super) fn detach(&mut self, server_call: ServerCallId) -> bool {
+        self.stop_waiting(server_call);
+        let was_owner = self.owner == Some(server_call);
+        if was_owner {
+            self.owner = None;
+        }
+        was_owner
+    }
+
     /// Forgets that a server call waits for it.
-    pub(super) fn stop_waiting(&mut self, server_call: ServerCallId) {
+    fn stop_waiting(&mut self, server_call: ServerCallId) {
         self.waiting_server_calls.retain(|other_server_call| *other_server_call != server_call);
     }
 

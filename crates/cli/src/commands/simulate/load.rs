@@ -34,27 +34,31 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
     let FolderLog { log, left_out } = read_log(folder)?;
     let own_path = folder.join("latency.json");
     let path = latency_path.unwrap_or(&own_path);
+    let parsed = match latency_path {
+        Some(path) => CostModel::parse(&read_latency_table(path)?).map(Some),
+        None if own_path.exists() => CostModel::of_log(&log, Some(&read_latency_table(path)?)),
+        None => CostModel::of_log(&log, None),
+    };
     let bad_table = |error| Failure::new(Exit::BadData, format!("{}: {error}", path.display()));
-    let own_cost_model = if latency_path.is_none() {
-        let own_table = own_path.exists().then(|| read_latency_table(path)).transpose()?;
-        CostModel::of_log(&log, own_table.as_deref()).map_err(bad_table)?
-    } else {
-        None
-    };
-    let cost_model = match own_cost_model {
-        Some(cost_model) => cost_model,
-        None => CostModel::parse(&read_latency_table(path)?).map_err(bad_table)?,
-    };
+    let cost_model = parsed.map_err(bad_table)?.ok_or_else(|| {
+        let message = format!(
+            "there is no {}, and the log does not have how long its requests waited",
+            path.display()
+        );
+        Failure::new(Exit::Unreachable, message).with_hint(LATENCY_HINT)
+    })?;
     Ok(LoadedLog { log, left_out, cost_model, folder_name: folder.display().to_string() })
 }
+
+/// How to get a latency table.
+const LATENCY_HINT: &str =
+    "glasscache profile HOST:PORT --latency-out FILE measures one; --latency names another file";
 
 /// Reads the text of a latency table.
 fn read_latency_table(path: &Path) -> Result<String, Failure> {
     read_text(path).map_err(|error| {
         let message = format!("cannot open {}: {error}", path.display());
-        Failure::new(Exit::Unreachable, message).with_hint(
-            "glasscache profile HOST:PORT --latency-out FILE measures one; --latency names another file",
-        )
+        Failure::new(Exit::Unreachable, message).with_hint(LATENCY_HINT)
     })
 }
 
