@@ -11,12 +11,13 @@ use crate::server::{Server, TestConnection, glasscache};
 
 /// `-m` of these servers, in MiB.
 const MEMORY_MIB: usize = 64;
-/// What a server may have resident: `-m` and a twentieth, and 16 MiB for program, stacks and index.
-const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 16 * 1024;
+/// What a server may have resident beside its program file, whose size depends on how it was compiled: `-m` and a
+/// twentieth, and 4 MiB for libraries, stacks and what a worker has before the first item.
+const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 4 * 1024;
 /// How long the release of memory may take on a busy machine.
 const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Resident and locked memory of a process in KiB, as its map sums them up.
+/// Resident and locked memory of a process in KiB, as its map sums them up, without the pages of its program file.
 #[derive(Debug, Clone, Copy)]
 struct Footprint {
     resident_kib: usize,
@@ -24,14 +25,26 @@ struct Footprint {
 }
 
 fn read_footprint(server: &Server) -> Footprint {
-    let map = std::fs::read_to_string(format!("/proc/{}/smaps", server.id())).unwrap();
-    let sum = |name: &str| {
-        map.lines()
-            .filter_map(|line| line.strip_prefix(name))
-            .filter_map(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
-            .sum()
-    };
-    Footprint { resident_kib: sum("Rss:"), locked_kib: sum("Locked:") }
+    let folder = format!("/proc/{}", server.id());
+    let map = std::fs::read_to_string(format!("{folder}/smaps")).unwrap();
+    let program = std::fs::read_link(format!("{folder}/exe")).unwrap();
+    let program = program.to_str().unwrap();
+    let mut footprint = Footprint { resident_kib: 0, locked_kib: 0 };
+    let mut is_program = false;
+    for line in map.lines() {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let mut kib = || words.next()?.parse::<usize>().ok();
+        match name {
+            // The first line of a mapping: addresses, rights, offset, device, inode and the file.
+            _ if !name.ends_with(':') => is_program = line.ends_with(program),
+            "Rss:" if !is_program => footprint.resident_kib += kib().unwrap(),
+            "Locked:" if !is_program => footprint.locked_kib += kib().unwrap(),
+            _ => {}
+        }
+    }
+    assert!(footprint.resident_kib > 0, "{map}");
+    footprint
 }
 
 fn check_footprint(server: &Server, when: &str) -> Footprint {
