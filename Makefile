@@ -22,7 +22,7 @@ proofs: ## List the proofs and measurements by group, each with its sentence.
 run: ## Build quickly, start an embedded server, store and read back a real folder, print what it cost.
 	@scripts/exclusive scripts/tour $(BESIDE_MEMCACHED)
 
-test: ## Run every everyday test (Rust and Python, real sockets), a quarter of an hour on 2 cores the first time.
+test: ## Run every everyday test (Rust and Python, real sockets), about ten minutes on 2 cores the first time.
 	@scripts/exclusive scripts/test
 
 test-rust: ## Run the tests of all Rust crates.
