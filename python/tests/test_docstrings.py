@@ -72,6 +72,7 @@ def test_every_name_in_the_reference_exists() -> None:
         assert pydoc.locate(name) is not None, name
 
 
+@pytest.mark.long
 def test_the_stubs_match_the_native_module() -> None:
     command = [sys.executable, "-m", "mypy.stubtest", "glasscache._native"]
     root = Path(__file__).parents[2]

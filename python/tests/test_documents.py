@@ -100,9 +100,18 @@ def path_in_checkout(document: Path) -> str:
 DOCUMENTS_WITH_COMMANDS = [
     document for document in DOCUMENTS if console_commands(document.read_text())
 ]
+LONG_DOCUMENTS = {"which-items", "memory"}
+"""Those whose commands simulate for longer than those of all others take together."""
 
 
-@pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=path_in_checkout)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(document, marks=[pytest.mark.long] if document.stem in LONG_DOCUMENTS else [])
+        for document in DOCUMENTS_WITH_COMMANDS
+    ],
+    ids=path_in_checkout,
+)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
     port_text = str(free_port())
     commands = console_commands(document.read_text().replace("11211", port_text))

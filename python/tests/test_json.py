@@ -181,6 +181,7 @@ def test_web_prints_what_the_http_cache_stores(
     assert failure_document["error"]["kind"] == "unreachable"
 
 
+@pytest.mark.long
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     trace_file, log_folder = str(tmp_path / "t.csv"), str(tmp_path / "site")
     generated = run_for_envelope(

@@ -89,6 +89,7 @@ def test_one_text_is_refused_as_keys_in_a_pipeline_and_while_migrating(server: S
             getattr(migrating_client, method)("num")
 
 
+@pytest.mark.long
 def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -69,6 +69,7 @@ def test_the_documents_have_examples() -> None:
     assert len([text for _, text in EXAMPLES if uses_glasscache(text)]) >= 5
 
 
+@pytest.mark.long
 def test_examples_and_documented_features_pass_mypy_strict(programs: Path) -> None:
     files = map(str, sorted(programs.glob("*.py")))
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", *files]
@@ -76,6 +77,7 @@ def test_examples_and_documented_features_pass_mypy_strict(programs: Path) -> No
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
+@pytest.mark.long
 def test_examples_and_documented_features_pass_pyright_strict(programs: Path) -> None:
     settings = (
         f'{{"typeCheckingMode": "strict", "include": ["."], "extraPaths": ["{ROOT}/python"],\n'

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from glasscache.web._entry import PendingRecord, UnreadableRecord, decode
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def is_lease(key: str, data: Any) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_no_lease_and_no_fetch_is_left_however_requests_end(
     glasscache_client: Client, glasscache_server: Server
 ) -> None:
