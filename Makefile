@@ -48,7 +48,7 @@ test-long: test-long-python simulate-full loom stress flushes collisions sanitiz
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
-test-long-python: ## The Python tests that `make test` leaves out: Dask, the loop of the catalogue, the move of a Django site, type checkers, two guides that simulate for long.
+test-long-python: ## The Python tests that `make test` leaves out: Dask, the move of a Django site, type checkers, guides that simulate for long, and the like.
 	@scripts/exclusive scripts/python-tests -n 2 -m long
 
 nightly: advisories test-long ## What a scheduler runs each night: advisories, the long tests, fuzzing (10 minutes a target), simulated worlds, an hour of soak.

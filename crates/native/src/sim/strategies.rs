@@ -230,9 +230,8 @@ impl SimulatedLog {
             error::from_trace_error(py, &fault)
         })?;
         let cost = cost.ok_or_else(|| {
-            PyFileNotFoundError::new_err(format!(
-                "{latency_name}: there is no latency table, and the log does not have how long its requests waited"
-            ))
+            let message = format!("{latency_name}: {}", CostModel::NEITHER_TABLE_NOR_WAITS);
+            PyFileNotFoundError::new_err(message)
         })?;
         let routes = &log.requests.route_names;
         if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {

@@ -72,6 +72,10 @@ impl CostModel {
         }
     }
 
+    /// Why [`Self::of_log`] has no model.
+    pub const NEITHER_TABLE_NOR_WAITS: &str =
+        "there is no latency table, and the log has no recorded waits";
+
     /// What calls cost by the table that is in a log's folder, if there is one, and by how long the log's requests waited;
     /// `None` if neither is known.
     ///
@@ -121,7 +125,7 @@ impl CostModel {
         self.recorded_waits.as_ref()
     }
 
-    /// Whether all costs come from recorded waits, because there is no table.
+    /// Whether there is no table, so that all costs are those of recorded waits.
     pub fn is_of_log_alone(&self) -> bool {
         self.recorded_waits.is_some() && self.single.iter().all(|row| row.ns == 0.0)
     }

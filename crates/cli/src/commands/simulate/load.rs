@@ -41,10 +41,7 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
     };
     let bad_table = |error| Failure::new(Exit::BadData, format!("{}: {error}", path.display()));
     let cost_model = parsed.map_err(bad_table)?.ok_or_else(|| {
-        let message = format!(
-            "there is no {}, and the log does not have how long its requests waited",
-            path.display()
-        );
+        let message = format!("{}: {}", path.display(), CostModel::NEITHER_TABLE_NOR_WAITS);
         Failure::new(Exit::Unreachable, message).with_hint(LATENCY_HINT)
     })?;
     Ok(LoadedLog { log, left_out, cost_model, folder_name: folder.display().to_string() })

@@ -133,7 +133,7 @@ pub(super) fn write_prefixes(context: &Context<'_>, out: &mut Vec<u8>) {
 /// The rows of the whole curve.
 #[rustfmt::skip]
 pub(crate) static CURVE_FIELDS: &[Field<LiveCurve>] = &[
-    Field::new("state", "", "`ok`, or why there is no curve: `too_few` (not enough items to sample), `warming` (after the start, a flush or a change of `keys_per_sample`, until half of the memory has been filled), `resized` (the same after a change of the limit), `events_lost` (the sampling thread could not keep up)", |c| c.state.name().into()),
+    Field::new("state", "", "`ok`, or the reason for having no curve: `too_few` (too few items to sample), `warming` (the server was started or flushed, or `keys_per_sample` changed, and half of the memory has not been filled since), `resized` (likewise after a change of the memory limit), `events_lost` (the sampling thread could not keep up)", |c| c.state.name().into()),
     Field::new("memory_bytes", "bytes", "memory limit", |c| c.memory_bytes.into()),
     Field::new("miss_ratio", "", "misses per get in the window", |c| ratio(c.miss_ratio)),
     Field::new("gets_per_second", "1/s", "gets in the window", |c| rate(c.gets_per_second)),
